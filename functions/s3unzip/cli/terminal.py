@@ -172,8 +172,8 @@ class Stopping:
     def like_ctrl_c(self) -> Iterator[None]:
         """Raise `KeyboardInterrupt` inside the block for SIGINT and the `STOPPING` signals.
 
-        If Python discards the exception, a timer raises it again. Ignored signals stay ignored, as
-        nohup requires. Only the main thread can set handlers.
+        If Python discards the exception, a timer raises it again until a block handles it. Ignored
+        signals stay ignored, as nohup requires. Only the main thread can set handlers.
         """
         replaced_hook = sys.unraisablehook
 
@@ -188,18 +188,19 @@ class Stopping:
         try:
             yield
         finally:
-            is_lost = False
+            is_timer_running = False
             if signal.SIGALRM not in self._handlers:  # no signal has called `_stop`
                 sys.unraisablehook = replaced_hook
             else:
                 # The hook stays, because the program ends and frees objects: this may discard the
-                # exception again. `_stop` started the timer that is replaced here.
+                # exception again.
                 _, interval = signal.setitimer(signal.ITIMER_REAL, *self._replaced_timer)
-                is_lost = interval > 0  # the timer still runs, so the exception was not handled
+                # `_stop` started the timer; `_raise_again` stops it once the exception is handled.
+                is_timer_running = interval > 0
             for signal_number, handler in self._handlers.items():
                 signal.signal(signal_number, handler)
             self._handlers.clear()
-            if is_lost and not _is_handled():
+            if is_timer_running and not _is_handled():  # Python discarded the exception
                 raise KeyboardInterrupt
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
