@@ -111,7 +111,7 @@ class ArchivePut(NamedTuple):
         The version ids must be equal, and also the ETags if the event contains one. If either side
         has no version id, only the ETags are compared.
         """
-        is_etag_equal = self.etag == (pin.etag or "").strip('"')  # only a pin has the quotes
+        is_etag_equal = self.etag == (pin.etag or "").strip('"')  # only a pin's ETag has quotes
         if self.version_id in UNVERSIONED or pin.version_id is None:
             return is_etag_equal
         return self.version_id == pin.version_id and (self.etag is None or is_etag_equal)

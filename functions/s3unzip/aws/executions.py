@@ -222,6 +222,7 @@ def start_run(
     planned = {} if state is None else machine_data(state, config)
     if _start_execution(config, execution_name(run), data | planned):
         return
+    # That name is taken, so the run has been started before. None: an execution is still running.
     name = next_execution_name(
         config, run, since=report.finished if report else 0.0, archive=archive
     )

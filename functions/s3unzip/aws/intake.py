@@ -144,6 +144,10 @@ class Invocation(NamedTuple):
 def _handle_put(put: ArchivePut, request: Request, invocation: Invocation, attempts: int) -> None:
     """Extract the current version, or start its run; finish what earlier attempts left undone.
 
+    They may have begun to extract an older version, which is gone: `end_run` is repeated for its
+    runs. If none of them has a report, the current version is extracted again, because the older
+    version might have overwritten its members.
+
     Args:
         put: the archive, as identified by the event.
         request: the request for its run.
@@ -160,14 +164,12 @@ def _handle_put(put: ArchivePut, request: Request, invocation: Invocation, attem
     is_current = archive is not None and not put.is_older(archive.tail)
     if is_new or is_current:  # no attempt can have begun to extract an older version
         return
-    # The event is about an older version, which is gone. Its extraction may have begun.
     has_report = _finish_older_runs(put, invocation, current_run=archive and archive.run)
     if archive is None or has_report:  # `end_run` has extracted the current version if necessary
         return
-    version = put.version_id or put.etag
-    # An event without a version comes from `submit`. Its first attempt has nothing to repair.
+    version = put.version_id or put.etag  # None: the event comes from `submit`
+    # The first delivery of an event from `submit` has nothing to repair.
     if attempts > 1 or version is not None:
-        # The older version might have overwritten members of the current version.
         cause = f"{put.source} {put.time} {version or ''}"
         extract_current_version(request, cause, invocation.config, invocation.context)
 
@@ -284,7 +286,8 @@ def _begin_run(archive: ArrivedArchive, invocation: Invocation) -> None:
         start_run(config, archive, invocation.calls, state=settled.next)
     elif not settled.is_own:  # another invocation has ended the run
         _resume_or_repeat_end(report, archive, invocation)
-    else:  # a replacement of the archive in a brief run without retries is unlikely
+    else:  # this invocation has ended the run
+        # During a brief run without retries, a replacement of the archive is unlikely.
         is_brief = report.finished - report.started < BRIEF_SECONDS and not report.requests.retries
         end_run(
             report,

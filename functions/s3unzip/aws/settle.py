@@ -3,7 +3,7 @@
 The rules:
 
 - The state Settle returns the next round, or ends the run. Settle may be repeated after a lost
-  response, or run late for an execution that was stopped. Then the verdict on record stays.
+  response, or run late for an execution that was stopped. Then the recorded verdict stays.
 - EventBridge reports each failed, stopped or timed-out execution, perhaps twice, late or never.
   Therefore the report has the time at which the execution ended, and replaces neither a newer
   report nor a better verdict. While a later execution of the run is at work, nothing is reported.
