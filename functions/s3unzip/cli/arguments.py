@@ -33,7 +33,8 @@ from s3unzip.stores.open import check_names, reaches_aws
 if TYPE_CHECKING:
     from s3unzip.operate.runs import DeployedRuns
 
-IGNORE_VARIABLE = "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"  # "true": variables set no endpoint
+# If this variable is "true", variables for endpoints are ignored.
+IGNORE_VARIABLE = "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"
 PASSWORD_VARIABLE = "S3UNZIP_PASSWORD"  # noqa: S105 - the name of a variable, not a password
 TUNING_VARIABLE = "S3UNZIP_TUNING"
 OTHER_HOSTS = "other-hosts"
@@ -48,7 +49,7 @@ EXAMPLES = {PAIR: "NAME=VALUE", TYPE: "GLOB=TYPE, like '*.csv=text/csv'"}
 
 
 class Arguments(Struct, frozen=True):
-    """The values of a command's parameters; those that the command lacks have their defaults."""
+    """The values of a command's parameters; a parameter that the command lacks has its default."""
 
     run_options: dict[str, Any] = {}  # keyed by the option's parameter name
 

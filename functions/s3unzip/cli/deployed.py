@@ -137,9 +137,12 @@ def _may_start(verb: str, arguments: Arguments, *, count: int, dollars: float) -
 
 
 def _queue(runs: DeployedRuns, keys: list[str]) -> int:
-    """Queue an event for each key of the ingest bucket; return the number of events queued."""
+    """Queue an event for each key of the ingest bucket; return the number of events queued.
+
+    The events have the time of this call, so the earlier wait is not counted as part of a run.
+    """
     queued = 0
-    now = time.time()  # not the upload: the wait before this call is no part of a run's duration
+    now = time.time()
     events = [(Location("s3", runs.defaults.own.ingest_bucket, key), now) for key in keys]
     try:
         for sent in send_events(runs.client("sqs"), runs.outputs["QueueUrl"], events):

@@ -89,7 +89,8 @@ class _Program(click.Group):
 @click.group(
     "s3unzip",
     cls=_Program,
-    commands=dict.fromkeys(COMMANDS, click.Command(None)),  # never run: click suggests their names
+    # From these names, click suggests one for a mistyped command. `_Program` loads what is run.
+    commands=dict.fromkeys(COMMANDS, click.Command(None)),
     invoke_without_command=True,
     help="Extract ZIP archives of any size from S3 to S3, in parallel, verified.",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},

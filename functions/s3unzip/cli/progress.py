@@ -103,7 +103,7 @@ class RunDisplay(Progress):
         self._phase_start = time.monotonic()
         self.note = ""  # the last line of the display, about tasks and retries
         self._trouble = ""  # the last message of `trouble`
-        self._failures = 0  # number of failed members, of which the first are printed
+        self._failures = 0  # number of failed members; only the first ones are printed
         self._end_display: Callable[[], None] | None = None  # None: nothing is shown
         self._ended = threading.Event()
 

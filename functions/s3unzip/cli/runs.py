@@ -283,7 +283,7 @@ def _find_page(report: Report, run_list: RunList) -> Path:
     make_folders(page.parent, PRIVATE)
     try:
         body = run_list.records(run).store.read(PAGE)
-    except NotFoundError:  # a small archive in an environment has none; a killed run may
+    except NotFoundError:  # a small archive in an environment, or a killed run
         context = Context(
             run_list.stores,
             Clock(),
@@ -360,14 +360,12 @@ def _resume_here(arguments: Arguments) -> int:
 
 def _lacks_nested(report: Report, run_list: RunList) -> bool:
     """Return whether a run on this machine has ended, but a run of a nested archive has not."""
+    store = run_list.records(report.run).store
     return (
         run_list.environment is None
         and report.options.nested_depth > 0
-        # Also true without this record, which is written when all these runs were tried.
-        and all(
-            b'"reason":"not-begun"' in run_list.records(report.run).store.read(name)
-            for name in run_list.records(report.run).store.names(NESTED)
-        )
+        # The results are written when all these runs were tried; before, there is no such record.
+        and (not any(store.names(NESTED)) or b'"reason":"not-begun"' in store.read(NESTED))
     )
 
 
@@ -395,7 +393,7 @@ def _print_if_complete(run: str, run_list: RunList, *, json: bool) -> bool:
 
 
 def _require_plan(run: str, run_list: RunList) -> PlanSummary:
-    """Return the plan of a run; the error for a missing or damaged plan advises a new run."""
+    """Return the plan of a run; if it is missing or damaged, the error advises a new run."""
     try:
         return run_list.records(run).read_plan()
     except UnreadableRecordError as damage:
@@ -410,7 +408,10 @@ def _require_plan(run: str, run_list: RunList) -> PlanSummary:
 
 
 def _recall_config(arguments: Arguments, recorded: StoreConfig) -> StoreConfig:
-    """Return the recorded configuration of a run's stores; typed options override its values."""
+    """Return the configuration with which a command reaches the stores of a recorded run.
+
+    A typed option has priority, then a recorded value, then a variable or the default.
+    """
     source_of = click.get_current_context().get_parameter_source
     parameters = {option.field: option.parameter for option in read_options(StoreConfig)}
     typed = {
