@@ -145,7 +145,7 @@ class Canary:
         return self._compare_objects(report, took)
 
     def _explain_missing_report(self, seconds: float) -> Answer:
-        """Return how far a run got that had no report after `seconds`."""
+        """Return how far the run has got, given that it has no report after `seconds`."""
         state = self._runs.state(self._run)
         if state is None:
             return Answer(

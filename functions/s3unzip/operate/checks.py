@@ -434,7 +434,7 @@ def _find_region(runs: DeployedRuns, bucket: str) -> str | None:
 
     HeadBucket returns the region in a header with any status except 404. Therefore the error
     response for a bucket in another region also contains its region. Any other error, such as
-    access denied, is raised.
+    access denied in the stack's region, is raised.
     https://docs.aws.amazon.com/AmazonS3/latest/API/API_HeadBucket.html
     """
     with translating_errors("s3:ListBucket"):

@@ -345,7 +345,7 @@ class DeployedRuns(RunList):
         return self._find_last(run)[1]
 
     def map_counts(self, run: str) -> dict[str, int]:
-        """Return the counts of the last Map Run of a run, by fields of `RunProgress`."""
+        """Return the counts of the last Map Run of a run, keyed by field of `RunProgress`."""
         number, state = self._find_last(run)
         if state is None:
             return {}

@@ -345,7 +345,8 @@ def _find_unsettled(archive: ObjectTypeDef, runs: DeployedRuns) -> Unsettled | s
         check_same_archive(run, source, tail.pin, report)
         if report is not None:
             return _assess_report(
-                report, Unsettled(source, tail.pin.size, put, run=run, state="archive left")
+                report,
+                if_left=Unsettled(source, tail.pin.size, put, run=run, state="archive left"),
             )
         return _assess_without_report(runs, request, tail, put)
     except NotFoundError:  # the archive was deleted after the listing
@@ -381,7 +382,7 @@ def _assess_without_report(
         )
     except NotFoundError:  # the archive was deleted after its look-up
         raise
-    except StorageError:  # a part cannot be read, so the archive is taken as one that is not split
+    except StorageError:  # a part cannot be read: treat the archive as not split
         tail = last_part
     put_together = find_runs(request.source, runs.stores, calls, int(tail.modified or 0.0))
     reports = (runs.records(other).find_report() for other in put_together)
@@ -402,18 +403,18 @@ def _assess_without_report(
     return Unsettled(request.source, tail.pin.size, put, run=run, state=problem)
 
 
-def _assess_report(report: Report, unfinished: Unsettled) -> Unsettled | str | None:
+def _assess_report(report: Report, if_left: Unsettled) -> Unsettled | str | None:
     """Return what is unsettled about an archive whose run has a report; None if nothing is.
 
     Returns `RUNNING` while a function may still delete or tag the archive.
 
     Args:
         report: the report of the run.
-        unfinished: the result for an archive that was to be deleted or tagged, but was not.
+        if_left: the result if the archive should have been deleted or tagged, but was not.
     """
     # The report was found by the archive's current version, so the same bytes have been put back.
     if report.verdict is Verdict.SOURCE_CHANGED:
-        return structs.replace(unfinished, state="put back")
+        return structs.replace(if_left, state="put back")
     if report.after_success is None or not report.archive_left:
         return None
     if (
@@ -421,7 +422,7 @@ def _assess_report(report: Report, unfinished: Unsettled) -> Unsettled | str | N
         and time.time() - report.finished < ACTION_SECONDS
     ):
         return RUNNING
-    return unfinished
+    return if_left
 
 
 def _send_batch(client: Any, queue: str, messages: Sequence[dict[str, str]]) -> None:
