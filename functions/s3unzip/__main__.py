@@ -16,12 +16,13 @@ def main() -> None:
     except SystemExit as end:
         from contextlib import suppress
 
-        # A command that failed to write has reported the error. While a reader is paused, `flush`
-        # waits for it, until Ctrl-C.
+        # A command that failed to write has already reported the error. While a reader is paused,
+        # `flush` waits for it, until Ctrl-C.
         with suppress(OSError, KeyboardInterrupt):
             sys.stdout.flush()
         # All files are closed. Python would now wait for threads that an error left behind, and it
-        # would free each object, which takes a tenth of a short run.
+        # would free each object, which takes a tenth of the time of a
+        # short run.
         os._exit(int(end.code or 0))
 
 

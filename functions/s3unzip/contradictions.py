@@ -125,7 +125,7 @@ def check_access(
         destination: the destination; None: there is none, or it is not known yet.
         after_success: the action on the archive after its run; None: there is no action.
     """
-    # The names of all options on the command line, by field; then those of the options in use.
+    # Both are keyed by field: the names of all options, and the names of those that are set.
     words = {option.field: option.word for option in read_options(type(access))}
     set_words = {field: word for field, word in words.items() if getattr(access, field)}
     unsigned = words["unsigned"]

@@ -111,8 +111,8 @@ OTHER = {
     "not-readable": Explanation("The archive exists, but cannot be read.", MEND_AND_RESUME),
     "not-implemented": Explanation(
         "The store does not implement this request.",
-        "Run again without the option that the message names, or with another store if it names no "
-        "option; the run itself keeps its options.",
+        "Start a new run without the option that the message names, or with another store if it "
+        "names none. Resuming does not help, because a run keeps its options.",
     ),
     "name-is-folder": Explanation(
         "The member has the same name as a folder of other members, and a file system cannot hold "

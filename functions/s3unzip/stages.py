@@ -48,5 +48,5 @@ def current_stage(ended: Mapping[Stage, bool]) -> Stage:
 
 
 def gives_outcome(stage: Stage | None) -> bool:
-    """Return whether tasks in `stage` set the outcomes of members; None means no stage."""
+    """Return whether tasks in `stage`, or without a stage (None), set the outcomes of members."""
     return stage in {None, Stage.STREAM, Stage.DONE}

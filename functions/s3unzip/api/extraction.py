@@ -184,7 +184,7 @@ def find_archives(words: Sequence[str], config: StoreConfig) -> list[Location]:
     """Return the archives that `words` name, in the order of the words and without duplicates.
 
     A folder or a prefix names all archives below it, at any depth, whose names end in ``.zip`` or
-    ``.zip.001`` in upper or lower case. A glob names archives with any suffix, but not the other
+    ``.zip.001`` in upper or lower case. A glob matches archives with any suffix, but not the other
     parts of a split archive (``a.z01``, ``a.zip.002``). In a glob, ``**`` matches slashes and ``*``
     does not. A word that looks like a glob but is the key of an object names that object.
 

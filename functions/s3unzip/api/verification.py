@@ -304,7 +304,7 @@ def _list_expected(request: Request, reading: Reading) -> list[_Expected]:
     """Return the objects that may exist, sorted by key in UTF-8 order.
 
     These are the objects of the selected members, which must exist, those of all other members, and
-    the marker.
+    the marker. The size of a gzip file is known: it follows from the compressed size.
     """
     key_of = reading.template.key_of()
     expected = [
@@ -477,7 +477,7 @@ class _ObjectComparison:
             if not member.is_selected:  # the object is neither required nor extra
                 continue
             if member.is_wrapped and (listed.size - member.size) % WRAP == 0:
-                # The member can have the listed size.
+                # The listed size is a possible size of the member.
                 member = replace(member, size=listed.size)  # noqa: PLW2901 - the same object
             if listed.size != member.size:
                 differences.append(_missing_or_resized(member, listed))
