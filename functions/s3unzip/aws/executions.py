@@ -220,13 +220,12 @@ def start_run(
     run = archive.run
     data = to_builtins({"run": run, "request": archive.request, "pin": archive.tail.pin})
     planned = {} if state is None else machine_data(state, config)
-    if _start_execution(config, execution_name(run), data | planned):
+    if _start_execution(config, execution_name(run), data | planned):  # the first execution
         return
-    # That name is taken, so the run has been started before. None: an execution is still running.
     name = next_execution_name(
         config, run, since=report.finished if report else 0.0, archive=archive
     )
-    if name is not None:
+    if name is not None:  # no execution is running
         # The run may have ended while the executions were looked up: read its report again.
         latest = RunRecords.open(config.stores, run, calls).find_report()
         is_final = latest is not None and latest.verdict is not Verdict.FAILED
