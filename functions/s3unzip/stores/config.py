@@ -191,7 +191,7 @@ def absolute_path(text: str) -> str:
         raise UsageError(f"{text}: there is no such home folder; give the whole path") from None
     except FileNotFoundError:
         raise UsageError(
-            f"{text}: the current folder no longer exists; change to another one, or give the "
+            f"{text}: the current folder no longer exists; change to another folder, or give the "
             "whole path"
         ) from None
 
