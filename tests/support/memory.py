@@ -355,17 +355,14 @@ class ManualClock(Clock):
     """Time that passes only when somebody sleeps, and a limit that a test can set."""
 
     def __init__(self, remaining: float = float("inf")) -> None:
-        super().__init__()
+        super().__init__(remaining=lambda: self.left)
         self.slept = 0.0
         self.left = remaining
         began = time.time()
         self.now = lambda: began + self.slept
 
-    def sleep(self, seconds: float) -> None:
+    def wait(self, _stopped: threading.Event, seconds: float) -> None:
         self.slept += seconds
-
-    def remaining(self) -> float:
-        return self.left
 
 
 def put_archive(stores: MemoryStores, data: bytes, key: str = "in/archive.zip") -> Location:

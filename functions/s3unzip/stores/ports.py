@@ -66,10 +66,14 @@ class Clock:
 
     def sleep(self, seconds: float) -> None:
         """Wait until the given time has passed or `stop` is called."""
+        self.wait(self._stopped, seconds)
+
+    def wait(self, stopped: threading.Event, seconds: float) -> None:
+        """Wait until the given time has passed or `stopped` is set."""
         if self._clock is None:
-            self._stopped.wait(seconds)
-        elif not self._stopped.is_set():
-            self._clock.sleep(seconds)
+            stopped.wait(seconds)
+        else:
+            self._clock.wait(stopped, seconds)
 
     def remaining(self) -> float:
         """Return the seconds until the machine stops the worker, or 0 after `stop`."""
