@@ -44,6 +44,12 @@ def _no_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
             "/plain/key",
         ),
         ("plain", {"endpoint_url": "HTTP://s3.local:1"}, "http://s3.local:1", "/plain/key"),
+        (  # the global endpoint redirects requests for a new bucket
+            "plain",
+            {"endpoint_url": "https://s3.amazonaws.com/", "addressing_style": "path"},
+            "https://s3.eu-west-1.amazonaws.com",
+            "/plain/key",
+        ),
         (
             "plain",
             {"endpoint_url": "http://s3.local:1/base", "addressing_style": "virtual"},

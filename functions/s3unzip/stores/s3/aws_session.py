@@ -88,9 +88,11 @@ class AwsSession:
         """The server set by an option, variable or file, or None for the servers of AWS.
 
         A user and password in the URL are dropped: requests are signed, and messages show the URL.
+        The global endpoint of S3 also stands for the servers of AWS: it redirects requests for a
+        new bucket to another host, and obstore sends no signature there.
         """
         url = self.access.endpoint_url or self.settings.endpoint_url
-        if not url:
+        if not url or url.rstrip("/") == "https://s3.amazonaws.com":
             return None
         check_endpoint(url, "Invalid endpoint:")
         return _USER.sub("", url)

@@ -271,6 +271,7 @@ def create_s3_client(
         "s3",
         region=region,
         endpoint_url=access.endpoint_url,
+        ignore_configured_endpoint_urls=True,  # `AwsSession.endpoint_url` has read them
         connect_timeout=connect_seconds,
         read_timeout=read_seconds,
         max_pool_connections=access.connections,
