@@ -9,7 +9,7 @@ from s3unzip.cli.look import ListedMember
 from s3unzip.estimate import Estimate
 from s3unzip.local.destination_objects import Decision
 from s3unzip.model import Batch, NestedRun, Report
-from s3unzip.operate.checks import Diagnosis
+from s3unzip.operate.doctor import Diagnosis
 from s3unzip.operate.submit import MissingArchives, Submission
 from s3unzip.runs.run_list import ListedRun, RunProgress
 

@@ -149,6 +149,11 @@ def test_items_are_those_of_the_latest_map() -> None:
         assert server.asked[-1].body == b'{"mapRunArn": "new"}'
     with HttpServer(Account({"ListMapRuns": (200, {"mapRuns": []})})) as server:
         assert _runs_at(server).map_counts(RUN) == {}
+    with (
+        HttpServer(Account({"ListExecutions": (200, {})})) as server,
+        pytest.raises(ServiceFaultError, match="ListExecutions: the endpoint does not answer"),
+    ):
+        list(_runs_at(server).recent(1))
 
 
 def test_a_stopped_run_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,8 @@ from s3unzip.cli.commands import SERVER_OPTIONS, command
 from s3unzip.cli.terminal import confirm, print_json
 from s3unzip.errors import BudgetError, InterruptedRunError, UsageError
 from s3unzip.model import Location
-from s3unzip.operate.checks import CheckStatus, Diagnosis
-from s3unzip.operate.doctor import diagnose
+from s3unzip.operate.checks import CheckStatus
+from s3unzip.operate.doctor import Diagnosis, diagnose
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.operate.submit import (
     MissingArchives,

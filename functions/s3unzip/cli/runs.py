@@ -18,7 +18,13 @@ from s3unzip.cli.output import RunOutput, exit_code, print_report
 from s3unzip.cli.progress import RunDisplay, failed_line
 from s3unzip.cli.terminal import print_json, text_stream, warn, write_table
 from s3unzip.context import Context
-from s3unzip.errors import NotFoundError, ServiceFaultError, UnreadableRecordError, UsageError
+from s3unzip.errors import (
+    ExpiredKeysError,
+    NotFoundError,
+    ServiceFaultError,
+    UnreadableRecordError,
+    UsageError,
+)
 from s3unzip.local.runs import ENDED, LocalRuns, lock_run, machine_restarted_since
 from s3unzip.model import Outcome, PlanSummary, Report, Request, Run, Status, Verdict
 from s3unzip.options import read_options
@@ -519,8 +525,8 @@ def _follow(run: str, run_list: RunList, display: RunDisplay, arguments: Argumen
             if state == RUNNING:
                 task_counts = run_list.map_counts(run)
             read_at = now
-        except ServiceFaultError:  # the next round tries again
-            if now - read_at > FAULT_SECONDS:
+        except ServiceFaultError as error:  # the next round tries again
+            if now - read_at > FAULT_SECONDS or isinstance(error, ExpiredKeysError):
                 raise
             time.sleep(arguments.interval)
             continue

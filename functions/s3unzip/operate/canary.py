@@ -13,10 +13,11 @@ import zipfile
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from s3unzip.errors import AccessDeniedError, NotFoundError, S3UnzipError
+from s3unzip.aws.environment import IAM_ACTIONS
+from s3unzip.errors import AccessDeniedError, ExpiredKeysError, NotFoundError, S3UnzipError
 from s3unzip.model import Report, Status, Verdict
 from s3unzip.operate.checks import FAILURE, OK, WARNING, Answer, CheckResult, run_check
-from s3unzip.operate.runs import IAM_ACTIONS, DeployedRuns, translating_errors
+from s3unzip.operate.runs import DeployedRuns, translating_errors
 from s3unzip.planning.select import parse_template
 from s3unzip.run_ids import run_id
 from s3unzip.runs.records import RUNS
@@ -63,11 +64,12 @@ def try_canary(runs: DeployedRuns, seconds: float) -> Iterator[CheckResult]:
 def _warn_if_gone(check: Callable[..., Answer], *arguments: float) -> Answer:
     """Return the answer of a check, or a warning if the archive, a member or a record is gone.
 
-    Somebody else may delete or move them, so this is no failure of the environment.
+    Somebody else may delete or move them, so this is no failure of the environment. If the keys of
+    the operator have expired, the answer is a warning, too: the removal names what remains.
     """
     try:
         return check(*arguments)
-    except NotFoundError as error:
+    except (NotFoundError, ExpiredKeysError) as error:
         return Answer(WARNING, f"not checked: {error}", LEFT_ALONE)
 
 
@@ -221,9 +223,11 @@ class Canary:
     def _read_object(self, key: str) -> bytes:
         """Return the content of a member's object, inflated if it was written as gzip."""
         with translating_errors("s3:GetObject"):  # also translates errors while the body is read
-            body: bytes = self._runs.ask(
-                "s3:GetObject", Bucket=self._request.destination.bucket, Key=key
-            )["Body"].read()
+            body: bytes = (
+                self._runs.client("s3")
+                .get_object(Bucket=self._request.destination.bucket, Key=key)["Body"]
+                .read()
+            )
         if self._request.options.as_gzip is not None and body.startswith(GZIP_MAGIC):
             return gzip.decompress(body)
         return body

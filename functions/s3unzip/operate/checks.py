@@ -15,6 +15,7 @@ from msgspec import Struct
 from s3unzip.aws.environment import RunDefaults, read_secret
 from s3unzip.errors import (
     AccessDeniedError,
+    ExpiredKeysError,
     NotFoundError,
     S3UnzipError,
     UnsupportedError,
@@ -73,23 +74,22 @@ class CheckResult(Struct, frozen=True):
     advice: str = ""  # what to do; empty if there is nothing to do
 
 
-class Diagnosis(Struct, frozen=True):
-    """All results of one environment, as ``s3unzip doctor --json`` prints them."""
-
-    environment: str
-    checks: tuple[CheckResult, ...]
-
-
 def run_check(name: str, check: Callable[[], Answer]) -> CheckResult:
     """Return the result of a check.
 
     If a resource that the check asks for is gone, the result is a failure. If the check cannot be
     carried out for another reason, it is a warning.
+
+    Raises:
+        ExpiredKeysError: the operator's keys have expired, so no other check can be made either.
     """
     try:
-        answer = check()
+        with translating_errors(name):  # of answers without the fields that the check reads
+            answer = check()
     except NotFoundError as error:
         answer = Answer(FAILURE, str(error), RESTORE)
+    except ExpiredKeysError:
+        raise
     except S3UnzipError as error:
         answer = Answer(
             WARNING,
@@ -213,7 +213,7 @@ def check_rights(runs: DeployedRuns, defaults: RunDefaults | None = None) -> Ans
 def _simulate(runs: DeployedRuns, roles: list[str], actions: list[str], arn: str) -> Answer | None:
     """Return the answer about the first role that is refused an action; None if none is."""
     for role in roles:
-        simulated = runs.ask(
+        results = runs.ask(
             "iam:SimulatePrincipalPolicy",
             PolicySourceArn=role,
             ActionNames=actions,
@@ -226,8 +226,7 @@ def _simulate(runs: DeployedRuns, roles: list[str], actions: list[str], arn: str
                     "ContextKeyValues": [runs.region],
                 }
             ],
-        )
-        results = simulated["EvaluationResults"]
+        )["EvaluationResults"]
         if all(result["EvalDecision"] == "allowed" for result in results):
             continue
         # The condition keys, such as aws:SourceVpce, that have a value only in a real request.

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
+from msgspec import Struct
+
 from s3unzip.errors import NotFoundError, S3UnzipError
 from s3unzip.operate.canary import try_canary
 from s3unzip.operate.checks import (
@@ -38,6 +40,13 @@ MAX_NAMES = 100  # maximum number of alarms in one DescribeAlarms request
 MAX_SHARE = 0.9  # maximum share of the available concurrency; the other functions need the rest
 QUOTA = "ask for more: Service Quotas, AWS Lambda, Concurrent executions (L-B99A9384)"
 SET_EMAIL = "set alarms.email in the environment's file and deploy, or add your own action"
+
+
+class Diagnosis(Struct, frozen=True):
+    """All results of one environment, as ``s3unzip doctor --json`` prints them."""
+
+    environment: str
+    checks: tuple[CheckResult, ...]
 
 
 def check_stack(runs: DeployedRuns) -> Answer:
@@ -213,8 +222,12 @@ def check_trigger(runs: DeployedRuns) -> Answer:
     """Does the queue exist, and does it invoke the intake function?"""
     function = runs.outputs["IntakeFunction"]
     waiting = count_messages(runs, runs.outputs["QueueUrl"])
-    answer = runs.ask("lambda:ListEventSourceMappings", FunctionName=function)
-    states = [source.get("State", "unknown") for source in answer["EventSourceMappings"]]
+    states = [
+        source.get("State", "unknown")
+        for source in runs.ask("lambda:ListEventSourceMappings", FunctionName=function)[
+            "EventSourceMappings"
+        ]
+    ]
     if not states:
         return Answer(FAILURE, f"no queue invokes {function}", RESTORE)
     if set(states) != {"Enabled"}:
@@ -415,5 +428,8 @@ def _read_alarms(runs: DeployedRuns) -> list[Any]:
     # Without names, CloudWatch would describe all alarms of the account. That cannot happen:
     # `resource_names` raises an error if the stack has no alarms.
     names = runs.resource_names(ALARM)[:MAX_NAMES]
-    answer = runs.ask("cloudwatch:DescribeAlarms", AlarmNames=names, MaxRecords=MAX_NAMES)
-    return list(answer["MetricAlarms"])
+    return list(
+        runs.ask("cloudwatch:DescribeAlarms", AlarmNames=names, MaxRecords=MAX_NAMES)[
+            "MetricAlarms"
+        ]
+    )

@@ -3,7 +3,6 @@
 The outputs of the stack name all its resources. The id of a run begins with the date of its
 archive, so a LIST of the prefix of a day returns the runs of that day. The name of the first
 execution of a run is the id of the run; the names of later executions end in ``-r2``, ``-r3``, ...
-`translating_errors` translates the errors of AWS's control plane for operators.
 """
 
 import itertools
@@ -19,9 +18,10 @@ from typing import Any
 from botocore import exceptions, parsers, xform_name
 from msgspec.structs import replace
 
-from s3unzip.aws.environment import CLIENT_OPTIONS, LambdaConfig, read_config
+from s3unzip.aws.environment import CLIENT_OPTIONS, IAM_ACTIONS, LambdaConfig, read_config
 from s3unzip.errors import (
     AccessDeniedError,
+    ExpiredKeysError,
     NotFoundError,
     S3UnzipError,
     ServiceFaultError,
@@ -62,8 +62,9 @@ UNSUPPORTED = re.compile(
 ERROR_KINDS: dict[str, tuple[type[S3UnzipError], str]] = {
     # SNS sends AuthorizationError.
     "403|.*AccessDenied.*|.*Unauthorized.*|AuthorizationError": (AccessDeniedError, ""),
+    "ExpiredToken(Exception)?": (ExpiredKeysError, "; get new credentials"),
     # In a region that the account has not enabled, AWS refuses valid keys, too.
-    "ExpiredToken(Exception)?|InvalidClientTokenId|UnrecognizedClientException": (
+    "InvalidClientTokenId|UnrecognizedClientException": (
         AccessDeniedError,
         "; check the credentials, and that the account has enabled the region",
     ),
@@ -74,18 +75,11 @@ ERROR_KINDS: dict[str, tuple[type[S3UnzipError], str]] = {
     ".*Throttl.*|TooManyRequestsException": (ThrottledError, ""),
     "NoSuch.*|.*DoesNotExist.*|(Resource)?NotFound(Exception)?": (NotFoundError, ""),
 }
-# The operations that require IAM actions of other names, with these actions.
-IAM_ACTIONS = {
-    "s3:DeleteObjects": "s3:DeleteObject, s3:DeleteObjectVersion",
-    "s3:GetBucketEncryption": "s3:GetEncryptionConfiguration",
-    "s3:GetBucketNotificationConfiguration": "s3:GetBucketNotification",
-    "s3:HeadBucket": "s3:ListBucket",
-}
 
 
 @contextmanager
 def translating_errors(action: str) -> Iterator[None]:
-    """Translate the errors of a request that requires the IAM action `action`."""
+    """Translate, for operators, the errors of requests for `action` and of reading the answers."""
     try:
         yield
     except exceptions.NoCredentialsError as error:
@@ -98,7 +92,7 @@ def translating_errors(action: str) -> Iterator[None]:
         ) from None
     except exceptions.ClientError as error:
         raise _translate_error(error, action) from None
-    except (parsers.ResponseParserError, KeyError):  # of XML without the element of the answer
+    except (parsers.ResponseParserError, KeyError):  # no XML; a page in place of JSON has no field
         raise ServiceFaultError(
             f"{action}: the endpoint does not answer as AWS does; check --endpoint-url"
         ) from None
@@ -278,16 +272,17 @@ class DeployedRuns(RunList):
         The time of a run is when its archive was put. An execution named RUN-w1, RUN-w2, ... only
         waits for the functions of a failed execution to end, so its run is not at work.
         """
-        running = {
-            run_of_execution(execution["name"])
-            for execution in self.ask(
-                "states:ListExecutions",
-                stateMachineArn=self._machine,
-                statusFilter=RUNNING,
-                maxResults=1_000,  # the maximum that one response contains
-            )["executions"]
-            if not re.search(r"-w\d+\Z", execution["name"])
-        }
+        with translating_errors("states:ListExecutions"):
+            running = {
+                run_of_execution(execution["name"])
+                for execution in self.ask(
+                    "states:ListExecutions",
+                    stateMachineArn=self._machine,
+                    statusFilter=RUNNING,
+                    maxResults=1_000,  # the maximum that one response contains
+                )["executions"]
+                if not re.search(r"-w\d+\Z", execution["name"])
+            }
         recorded = (
             run
             for day in reversed(self._list_folders(""))
@@ -344,6 +339,7 @@ class DeployedRuns(RunList):
         """Return the state of the last execution of a run; None if there was no execution."""
         return self._find_last(run)[1]
 
+    @translating_errors("states:ListMapRuns")
     def map_counts(self, run: str) -> dict[str, int]:
         """Return the counts of the last Map Run of a run, keyed by field of `RunProgress`."""
         number, state = self._find_last(run)
@@ -389,6 +385,7 @@ class DeployedRuns(RunList):
         name = execution_name(run, number + 1)
         self.ask("states:StartExecution", stateMachineArn=self._machine, name=name, input=data)
 
+    @translating_errors("states:DescribeExecution")
     def _copy_input(self, first: str) -> str:
         """Return the input for an execution that plans a run again: that of the `first` one.
 
@@ -437,6 +434,7 @@ class DeployedRuns(RunList):
     def _arn(self, name: str) -> str:
         return f"{self._machine.replace(':stateMachine:', ':execution:')}:{name}"
 
+    @translating_errors("states:DescribeExecution")
     def _find_state(self, name: str) -> str | None:
         """Return the state of an execution, or None if no execution has this name."""
         try:

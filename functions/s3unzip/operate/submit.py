@@ -261,13 +261,11 @@ def send_events(client: Any, queue: str, events: Sequence[tuple[Location, float]
     yield from accumulate(map_ahead(send, range(0, len(events), MAX_BATCH), SENDERS))
 
 
+@translating_errors("sqs:GetQueueAttributes")
 def count_messages(runs: DeployedRuns, queue: str) -> int:
     """Return the approximate number of messages in a queue, both waiting and in flight."""
-    answer = runs.ask(
-        "sqs:GetQueueAttributes",
-        QueueUrl=queue,
-        AttributeNames=["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"],
-    )
+    names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+    answer = runs.ask("sqs:GetQueueAttributes", QueueUrl=queue, AttributeNames=names)
     return sum(map(int, answer["Attributes"].values()))
 
 

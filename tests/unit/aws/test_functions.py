@@ -61,7 +61,7 @@ from s3unzip.stores.ports import Tail
 from tests.support.account import CREDENTIALS, Account
 from tests.support.contexts import Invocation
 from tests.support.reports import PLAN, REPORT, RUN
-from tests.support.servers import Asked, HttpServer, Reply
+from tests.support.servers import Asked, HttpServer, Reply, s3_error
 
 VARIABLES: dict[str, str] = {
     Variable.ENVIRONMENT: "test",
@@ -419,8 +419,7 @@ def test_a_record_that_cannot_be_of_an_archive_is_refused_at_once(
 
 def test_a_version_that_cannot_be_read_starts_nothing(reach: Callable[[HttpServer], None]) -> None:
     """The step that would extract the newest version goes on, and that version's event is left."""
-    refusal = Reply(400, b"<Error><Code>InvalidRequest</Code></Error>")  # as without a key of SSE-C
-    with HttpServer(lambda _: refusal) as server:
+    with HttpServer(lambda _: s3_error(400, "InvalidRequest")) as server:  # no key of SSE-C
         reach(server)
         config = read_config({**VARIABLES, Variable.OPTIONS: "{}"})
         context = config.context(Invocation())

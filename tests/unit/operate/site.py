@@ -214,5 +214,7 @@ class Site:
         return self.account.client("stepfunctions")
 
     def _arn(self, execution: str) -> str:
-        machine = self.account.outputs["StateMachineArn"]
-        return f"{machine.replace(':stateMachine:', ':execution:')}:{execution}"
+        return (
+            self.account.outputs["StateMachineArn"].replace(":stateMachine:", ":execution:")
+            + f":{execution}"
+        )

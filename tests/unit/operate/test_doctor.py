@@ -8,7 +8,7 @@ from urllib.parse import unquote
 import msgspec
 import pytest
 
-from s3unzip.errors import AccessDeniedError
+from s3unzip.errors import AccessDeniedError, ExpiredKeysError
 from s3unzip.operate.canary import Canary, remove_versions, try_canary
 from s3unzip.operate.checks import (
     FAILURE,
@@ -106,8 +106,10 @@ def test_the_concurrency_of_the_account_is_checked(
     """What the account gives is compared with the workers that all runs share."""
     runs.resources = RESOURCES
     runs.variables |= {Variable.TUNING: json.dumps({"max_workers": workers})}
-    names = ("ConcurrentExecutions", "UnreservedConcurrentExecutions")
-    account_limit = dict(zip(names, limits[:2], strict=True))
+    account_limit = {
+        "ConcurrentExecutions": limits[0],
+        "UnreservedConcurrentExecutions": limits[1],
+    }
 
     def answer(asked: Asked) -> Reply:
         if "account-settings" in asked.path:
@@ -175,8 +177,9 @@ def _denied_to(owner: str) -> Callable[[Asked], Reply]:
 
 
 def _sends(events: str) -> Callable[[Asked], Reply]:
-    body = f"<NotificationConfiguration>{events}</NotificationConfiguration>"
-    return lambda _: Reply(200, body.encode())
+    return lambda _: Reply(
+        200, f"<NotificationConfiguration>{events}</NotificationConfiguration>".encode()
+    )
 
 
 # By what AWS answers: the check, its variables, the answer, and what the check says.
@@ -674,6 +677,17 @@ def test_a_right_that_is_missing(runs: DeployedRuns, account: Account, name: str
         check(runs, name, WARNING, "not checked", "-> allow the action")
 
 
+def test_expired_keys_end_the_command(runs: DeployedRuns) -> None:
+    """No further check can be made, unlike after the page of a proxy."""
+    with answering(runs, lambda _: Reply(200, b"<html>"), "lambda"):
+        check(runs, "concurrency", WARNING, "does not answer as AWS does", "-> run the command")
+    with (
+        answering(runs, lambda asked: refuse(asked, "ExpiredToken", 400), "lambda"),
+        pytest.raises(ExpiredKeysError, match="; get new credentials"),
+    ):
+        check(runs, "concurrency", WARNING)
+
+
 REMOVED = (
     b"<ListStackResourcesResponse><ListStackResourcesResult><StackResourceSummaries><member>"
     b"<LogicalResourceId>AlarmsAbortedRuns1</LogicalResourceId>"
@@ -821,7 +835,11 @@ def test_an_archive_that_may_not_be_put(runs: DeployedRuns) -> None:
 
 @pytest.mark.parametrize(
     ("answer", "service", "run"),
-    [(lambda _: Reply(200), "s3", "runs/... "), (deny, "stepfunctions", "runs/20")],
+    [
+        (lambda _: Reply(200), "s3", "runs/... "),
+        (deny, "stepfunctions", "runs/20"),
+        (lambda asked: refuse(asked, "ExpiredToken", 400), "stepfunctions", "runs/20"),
+    ],
 )
 def test_a_canary_whose_run_cannot_be_followed(
     runs: DeployedRuns, answer: Callable[[Asked], Reply], service: str, run: str
@@ -838,8 +856,7 @@ def test_objects_that_may_not_be_deleted(runs: DeployedRuns) -> None:
     results = try_canary(runs, 0.1)
     assert next(results).status is FAILURE
     with answering(runs, deny, "s3"):
-        removal = next(results)
-    expect(removal, WARNING, "s3:ListBucketVersions", "s3unzip-doctor-")
+        expect(next(results), WARNING, "s3:ListBucketVersions", "s3unzip-doctor-")
 
 
 def test_a_canary_without_a_run_is_explained(runs: DeployedRuns, account: Account) -> None:

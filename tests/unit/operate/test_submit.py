@@ -351,8 +351,10 @@ def _key_of_good(site: Site) -> tuple[str, str]:
 def test_a_run_keeps_its_route(routed: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """A deployment that changes the route meanwhile changes nothing of a run that has begun."""
     run = routed.begin("acme/a.zip")
-    changed = [{**ROUTES[0], "bucket": "another", "kms_key": f"{KEY}1", "options": {}}]
-    monkeypatch.setenv(Variable.ROUTES, json.dumps(changed))
+    monkeypatch.setenv(
+        Variable.ROUTES,
+        json.dumps([{**ROUTES[0], "bucket": "another", "kms_key": f"{KEY}1", "options": {}}]),
+    )
     load_config.cache_clear()
     routed.work(run)
     assert (routed.report(run).verdict, _key_of_good(routed)) == (

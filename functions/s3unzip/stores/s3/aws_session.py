@@ -16,7 +16,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from msgspec.structs import replace
 
-from s3unzip.errors import AccessDeniedError, UsageError
+from s3unzip.errors import ExpiredKeysError, UsageError
 from s3unzip.stores.config import ARN, StoreConfig, check_endpoint
 from s3unzip.stores.s3.credentials import ProfileKeys, shared_keys
 from s3unzip.stores.s3.plain_settings import DEFAULT_REGION, AwsSettings, read_plain_settings
@@ -237,7 +237,7 @@ class AwsSession:
             attempts: how often the request has been sent. Only the first attempt is repeated.
 
         Raises:
-            AccessDeniedError: the keys have expired, and no other keys were found.
+            ExpiredKeysError: the keys have expired, and no other keys were found.
         """
         from s3unzip.stores.s3.errors import EXPIRED, REFUSED_KEYS
 
@@ -248,7 +248,7 @@ class AwsSession:
                 if self.keys.find_new_keys(self.keys.renewals):
                     return 0
                 if code in EXPIRED:
-                    raise AccessDeniedError(f"{code}: {message}; {self.keys.require().advice}")
+                    raise ExpiredKeysError(f"{code}: {message}; {self.keys.require().advice}")
         return None
 
 
