@@ -218,7 +218,18 @@ def check_resources(account: Account, environment: Environment) -> None:
                 "of the stack"
             )
         try:
-            getattr(account.client(service, region), operation)(**{parameter: value})
+            answer = getattr(account.client(service, region), operation)(**{parameter: value})
+            # S3 sends events to EventBridge in the bucket's region, and to SNS in any region.
+            if (
+                setting == "ingest.existing"
+                and environment.ingest.topic is None
+                and answer.get("BucketRegion", account.region) != account.region
+            ):
+                raise RefusedError(
+                    f"{named}: {shown} is in {answer['BucketRegion']}, so no archive would start a "
+                    f"run: use a bucket in {account.region}, the region of the stack, or set "
+                    "ingest.topic"
+                )
         except BotoCoreError:  # the deployment will report it
             continue
         except ClientError as error:  # other errors are left to the deployment

@@ -425,10 +425,18 @@ def own_graph(
     """Return a graph of sums, or of sums per second, of the pipeline's own metrics of one unit."""
     (unit,) = {METRICS[name].lower() for name in labels}
     if rate:
-        lines = [measures.rate(name, label) for name, label in labels.items()]
-        return graph(title, lines, unit=f"{unit} a second", width=width)
-    sums = [measures.measure(name, "Sum", label) for name, label in labels.items()]
-    return graph(title, sums, unit=unit, width=width)
+        return graph(
+            title,
+            [measures.rate(name, label) for name, label in labels.items()],
+            unit=f"{unit} a second",
+            width=width,
+        )
+    return graph(
+        title,
+        [measures.measure(name, "Sum", label) for name, label in labels.items()],
+        unit=unit,
+        width=width,
+    )
 
 
 def graph(

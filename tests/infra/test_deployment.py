@@ -286,15 +286,21 @@ def test_what_a_setting_names_must_exist(
 
 
 def test_a_key_may_be_in_the_region_of_its_bucket(account: Account) -> None:
-    """A destination may be in another region than the stack, and its key is there."""
+    """A destination may be in another region than the stack; archives must be in this region."""
     key = account.client("kms", REGION).create_key()["KeyMetadata"]["Arn"]
-    account.client("s3").create_bucket(Bucket="far-members")
+    account.client("s3").create_bucket(
+        Bucket="far-members", CreateBucketConfiguration={"LocationConstraint": REGION}
+    )
     check_resources(
         account,
         load_environment(
             "dev", settings={"destination.existing": "far-members", "destination.kms_key": key}
         ),
     )
+    with pytest.raises(RefusedError, match=r"ingest.existing: far-members is in eu-west-1, so no "):
+        check_resources(
+            account, load_environment("dev", settings={"ingest.existing": "far-members"})
+        )
 
 
 @pytest.mark.parametrize(

@@ -422,8 +422,9 @@ def test_a_version_that_cannot_be_read_starts_nothing(reach: Callable[[HttpServe
     with HttpServer(lambda _: s3_error(400, "InvalidRequest")) as server:  # no key of SSE-C
         reach(server)
         config = read_config({**VARIABLES, Variable.OPTIONS: "{}"})
-        context = config.context(Invocation())
-        extract_current_version(config.request("zips/a.zip"), "cause", config, context)
+        extract_current_version(
+            config.request("zips/a.zip"), "cause", config, config.context(Invocation())
+        )
     assert {asked.method for asked in server.asked} == {"GET", "HEAD"}
 
 
@@ -454,8 +455,7 @@ def test_event_of_a_run(verdict: Verdict) -> None:
 @pytest.mark.parametrize(("region", "aws"), [("eu-west-1", "aws"), ("cn-north-1", "aws-cn")])
 def test_an_event_names_the_archive_in_its_partition(region: str, aws: str) -> None:
     """Rules of users match the ARN, which in China is another."""
-    answer = json.dumps({"FailedEntryCount": 0, "Entries": [{}]}).encode()
-    with HttpServer(lambda _: Reply(200, answer)) as server:
+    with HttpServer(lambda _: Reply(200, b'{"FailedEntryCount": 0, "Entries": [{}]}')) as server:
         publish_run_event(_client("events", server, region), read_config(VARIABLES), REPORT)
     (entry,) = json.loads(server.asked[0].body)["Entries"]
     assert entry["Resources"] == [f"arn:{aws}:s3:::arrivals/a.zip"]
