@@ -148,7 +148,7 @@ class RunDisplay(Progress):
             if self._failures <= MAX_LIVE_FAILURES:
                 self.print_line(f"failed: {failed_line(outcome)}")
             elif self._failures == MAX_LIVE_FAILURES + 1:
-                self.print_line("more members failed; the report lists them")
+                self.print_line("more members failed; the report counts them")
 
     def trouble(self, message: str) -> None:
         """Print that a store does not respond; only once, even if every worker reports it."""

@@ -56,6 +56,7 @@ from s3unzip.settling.results import (
     forget_outcomes,
     link_copies,
     read_results,
+    read_results_to_resume,
 )
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import Tail
@@ -277,8 +278,7 @@ def resume(
     try:
         if failed:
             forget_outcomes(step, lambda outcome: outcome.status is Status.FAILED)
-        results = read_results(step, plan)
-        abort_leftover_uploads(step, results.large, results.uploads)
+        results = read_results_to_resume(step, plan)
     except UnreadableRecordError as damage:
         results = read_results(step, plan)  # raises nothing: it leaves out damaged records
         results.stop = stop_for(damage)

@@ -345,6 +345,39 @@ def forget_outcomes(step: Step, is_forgotten: Callable[[Outcome], bool]) -> int:
     return count
 
 
+def read_results_to_resume(step: Step, plan: PlanSummary) -> Results:
+    """Read the results of a run that is resumed, and abort the uploads that killed workers left.
+
+    `s3unzip abort` and lifecycle rules also abort uploads of split members, whose slices would then
+    fail, and one task would have to stream the whole member. So these slices are taken back, and
+    settling links the member again.
+    """
+    results = read_results(step, plan)
+    # If all slices have ended, the upload may be complete: finishing the member finds that out.
+    needed = {task.slice.upload_id for task in results.unfinished if task.slice is not None}
+    aborted = {
+        upload_id: row.member.index
+        for upload_id, span in results.uploads.items()
+        if upload_id in needed
+        for row in step.read_rows(span)  # the span contains one row
+        if Upload(row.key, upload_id)
+        not in step.calls.run("list", lambda: list(step.destination.uploads(row.key)))  # noqa: B023 - called at once
+    }
+    if aborted:
+        for number in step.records.list_rounds():
+            tasks: list[Task] = []
+            for task in step.records.read_round(number):
+                if task.slice is None or task.slice.upload_id not in aborted:
+                    tasks.append(task)
+                elif task.parts > 1:  # without a slice, the stage of its member is `LINK`
+                    member = aborted[task.slice.upload_id]  # a damaged task may name another one
+                    tasks.append(replace(task, slice=None, member=member))
+            step.records.write_round(number, tasks)
+        results = read_results(step, plan)
+    abort_leftover_uploads(step, results.large, results.uploads)
+    return results
+
+
 def abort_split_uploads(step: Step, results: Results) -> None:
     """Abort the uploads of a run's split members, whose archive was deleted or replaced.
 

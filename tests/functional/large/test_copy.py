@@ -25,7 +25,7 @@ from s3unzip.errors import (
 )
 from s3unzip.extraction import large_members, uploads
 from s3unzip.local import recovery, runs
-from s3unzip.model import Location, Part, Pin, Report, Task, Verdict
+from s3unzip.model import Location, Part, Pin, Report, Task, TaskKind, Verdict
 from s3unzip.runs.step import Step
 from s3unzip.settings import MIB, Tuning
 from s3unzip.settling.loop import begin_run
@@ -225,27 +225,35 @@ def test_a_complete_without_an_etag_is_looked_at(tuning: Tuning, lost: int) -> N
     assert work.write("members.jsonl", [bytes(16 * MIB)]) == len(work.read("members.jsonl"))
 
 
-@pytest.mark.parametrize("method", ["create_upload", "complete_upload"])
+@pytest.mark.parametrize("method", ["create_upload", "upload_part", "complete_upload"])
 def test_a_right_that_is_missing_is_in_the_report(method: str) -> None:
-    """The run ends with a report that names the right; a resume counts each member once."""
+    """The run's report names the right; a resume counts each member once, and splits it again.
+
+    Meanwhile the uploads were aborted. Only if all slices had ended, one task streams the member.
+    """
     archive = zips.build(
-        zips.Entry("broken", CONTENT, local={"method": zips.DEFLATE}), zips.Entry("s.bin", CONTENT)
+        zips.Entry("broken", CONTENT, local={"method": zips.DEFLATE}),
+        zips.Entry("s.bin", CONTENT),
+        zips.Entry("deflated", MIXED, zips.DEFLATE),
     )
-    world = World(SPLIT)
+    world = World(replace(SPLIT, split_from=1_000, segment_bytes=20_000))
     with patch.object(MemoryBucket, method, side_effect=AccessDeniedError("no s3:PutObject")):
         report = world.run(
             archive, verdict="FAILED", reason="access-denied", message="no s3:PutObject"
         )
+    world.out.pending.clear()
     world.resume(
-        report.run, verdict="COMPLETED_WITH_ERRORS", extracted=1, reasons={"lfh-method-mismatch": 1}
+        report.run, verdict="COMPLETED_WITH_ERRORS", extracted=2, reasons={"lfh-method-mismatch": 1}
     )
-    assert world.out.objects[KEY + "s.bin"].body == CONTENT
+    assert (
+        world.contents(KEY),
+        TaskKind.STREAM in {task.kind for task in world.records(report.run).tasks()},
+    ) == ({"s.bin": CONTENT, "deflated": MIXED}, method == "complete_upload")
 
 
 def test_copies_by_several_tasks_have_no_more_parts_than_an_upload_may() -> None:
     """Each task rounds up its number of parts; their sum is within the store's limit."""
-    bucket = MemoryBucket()
-    bucket.part_limits = bucket.part_limits._replace(max_parts=10)
+    bucket = MemoryBucket(part_limits=MemoryBucket.part_limits._replace(max_parts=10))
     world = World(replace(SPLIT, copy_part_bytes=1_000), MemoryStores(out=bucket))
     report = world.run(ARCHIVE)
     world.assert_clean(report, **{"s.bin": CONTENT, "next": b"n"})

@@ -179,7 +179,7 @@ def test_failures_are_printed_as_they_come(quiet: bool, monkeypatch: pytest.Monk
             "failed: out/f0\\x1b: The data does not have the declared CRC-32: the data has 1 "
             "(crc-mismatch)"
         ),
-        "more members failed; the report lists them",
+        "more members failed; the report counts them",
     )
 
 
