@@ -219,16 +219,17 @@ def check_resources(account: Account, environment: Environment) -> None:
             )
         try:
             answer = getattr(account.client(service, region), operation)(**{parameter: value})
-            # S3 sends events to EventBridge in the bucket's region, and to SNS in any region.
+            # Step Functions reads lists of tasks in its own region. S3 sends events to EventBridge
+            # in the bucket's region, and to SNS in any region.
             if (
-                setting == "ingest.existing"
-                and environment.ingest.topic is None
+                (setting == "work.existing" or environment.ingest.topic is None)
+                and setting in {"ingest.existing", "work.existing"}
                 and answer.get("BucketRegion", account.region) != account.region
             ):
                 raise RefusedError(
-                    f"{named}: {shown} is in {answer['BucketRegion']}, so no archive would start a "
-                    f"run: use a bucket in {account.region}, the region of the stack, or set "
-                    "ingest.topic"
+                    f"{named}: {shown} is in {answer['BucketRegion']}, but it must be in "
+                    f"{account.region}, the region of the stack; only with ingest.topic may "
+                    "archives be in another region"
                 )
         except BotoCoreError:  # the deployment will report it
             continue

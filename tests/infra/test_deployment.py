@@ -285,21 +285,22 @@ def test_what_a_setting_names_must_exist(
     check_resources(account, load_environment("dev"))
 
 
-def test_a_key_may_be_in_the_region_of_its_bucket(account: Account) -> None:
-    """A destination may be in another region than the stack; archives must be in this region."""
+@pytest.mark.parametrize("bucket", ["ingest", "work"])
+def test_a_key_may_be_in_the_region_of_its_bucket(account: Account, bucket: str) -> None:
+    """A destination may be in another region than the stack; other buckets must be in this one."""
     key = account.client("kms", REGION).create_key()["KeyMetadata"]["Arn"]
     account.client("s3").create_bucket(
-        Bucket="far-members", CreateBucketConfiguration={"LocationConstraint": REGION}
+        Bucket=f"far-{bucket}", CreateBucketConfiguration={"LocationConstraint": REGION}
     )
     check_resources(
         account,
         load_environment(
-            "dev", settings={"destination.existing": "far-members", "destination.kms_key": key}
+            "dev", settings={"destination.existing": f"far-{bucket}", "destination.kms_key": key}
         ),
     )
-    with pytest.raises(RefusedError, match=r"ingest.existing: far-members is in eu-west-1, so no "):
+    with pytest.raises(RefusedError, match=f"{bucket}.existing: far-{bucket} is in eu-west-1"):
         check_resources(
-            account, load_environment("dev", settings={"ingest.existing": "far-members"})
+            account, load_environment("dev", settings={f"{bucket}.existing": f"far-{bucket}"})
         )
 
 
