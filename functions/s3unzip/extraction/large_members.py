@@ -251,7 +251,7 @@ def _copy_whole(attempt: TaskAttempt, row: PlannedMember) -> None:
     try:
         data = open_data(attempt, row)
         data.check_after_data()
-        with open_upload(attempt, row) as upload:
+        with open_upload(attempt, row) as upload:  # only an error aborts the upload
             parts = _copy_parts(attempt, upload, data, sizes)
             _check_copy(parts, data)
     except errors.MemberError as error:  # the archive's own bytes are wrong

@@ -215,7 +215,8 @@ def clear_extra(
     records = RunRecords.open(context.stores, report.run, calls)
     run = records.read_plan().run
     members = {outcome.key for outcome in records.all_outcomes()}
-    if len(members) != report.extracted + report.unchanged:  # an extra object might be a member
+    # The object of a member that is not recorded would be deleted as an extra object.
+    if len(members) != report.extracted + report.unchanged:
         raise ServiceFaultError(f"{OPTION}: the records of {run.id} lack some of its members")
     if run.options.marker:
         members.add(run.key_prefix + MARKER)

@@ -269,8 +269,7 @@ class DeployedRuns(RunList):
     def recent(self, limit: int) -> Iterator[ListedRun]:
         """Yield runs, the one of the latest archive first; a run at work may have no record yet.
 
-        The time of a run is when its archive was put. An execution named RUN-w1, RUN-w2, ... only
-        waits for the functions of a failed execution to end, so its run is not at work.
+        The time of a run is when its archive was put.
         """
         with translating_errors("states:ListExecutions"):
             running = {
@@ -281,6 +280,7 @@ class DeployedRuns(RunList):
                     statusFilter=RUNNING,
                     maxResults=1_000,  # the maximum that one response contains
                 )["executions"]
+                # RUN-w1, RUN-w2, ... wait until the functions of a failed execution have ended.
                 if not re.search(r"-w\d+\Z", execution["name"])
             }
         recorded = (
@@ -288,6 +288,7 @@ class DeployedRuns(RunList):
             for day in reversed(self._list_folders(""))
             for run in reversed(self._list_folders(f"{day}/"))
         )
+        # A run id begins with the time at which the archive was put.
         for run in sorted({*running, *itertools.islice(recorded, limit)}, reverse=True)[:limit]:
             yield ListedRun(run, RUNNING if run in running else "", time_of_run(run))
 

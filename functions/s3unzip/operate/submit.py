@@ -326,7 +326,7 @@ def _list_recent(runs: DeployedRuns, since: float, names: Sequence[str]) -> Iter
 
 
 def _find_unsettled(archive: ObjectTypeDef, runs: DeployedRuns) -> Unsettled | str | None:
-    """Return what is unsettled about an archive, or None; `RUNNING` if its run has not ended."""
+    """Return why an archive is `Unsettled`, or None; `RUNNING` if its run has not ended."""
     request = runs.defaults.request(archive["Key"])
     source = request.source
     put = archive["LastModified"].timestamp()

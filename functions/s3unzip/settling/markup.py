@@ -2,8 +2,8 @@
 
 Rules:
 
-- Only `text` and `element` create markup, and both escape their input. A name from an archive can
-  therefore never become markup.
+- `trusted`, `untrusted` and `element` create markup and escape their input. A name from an archive
+  can therefore never become markup. All text of unknown origin is passed to `untrusted`.
 - Hidden characters are spelled out, so that a name cannot look like another name.
 - Every size is bounded: `clip` cuts a text, and `folded` folds a long text.
 """
@@ -35,8 +35,8 @@ class Column(NamedTuple):
     is_header: bool = False  # whether the column's cells are the headers of their rows
 
 
-def text(value: str) -> Markup:
-    """Return text of unknown origin as markup.
+def untrusted(value: str) -> Markup:
+    """Return the escaped text.
 
     Invisible characters are spelled out. ``bdi`` keeps a right-to-left name from reordering the
     text around it.
@@ -45,12 +45,12 @@ def text(value: str) -> Markup:
     def spell(character: re.Match[str]) -> str:
         return element("span", {"class": "escape"}, Markup(_spell(character)))
 
-    return element("bdi", {}, Markup(_HIDDEN.sub(spell, plain(value))))
+    return element("bdi", {}, Markup(_HIDDEN.sub(spell, trusted(value))))
 
 
 def title_text(value: str) -> Markup:
     """Return text of unknown origin as markup without elements, for places that allow none."""
-    return plain(_HIDDEN.sub(_spell, value))
+    return trusted(_HIDDEN.sub(_spell, value))
 
 
 def _spell(character: re.Match[str]) -> str:
@@ -60,24 +60,24 @@ def _spell(character: re.Match[str]) -> str:
 def folded(value: str) -> Markup:
     """Return text of unknown origin as markup, with the middle of a long text folded away."""
     if len(value) <= MAX_UNFOLDED:
-        return text(value)
+        return untrusted(value)
     start = value[: MAX_UNFOLDED - FOLDED_END]
     end = value[-FOLDED_END:]
     return element(
         "details",
         {"class": "folded"},
-        element("summary", {}, Markup(f"{text(start)} … {text(end)}")),
-        text(value),
+        element("summary", {}, Markup(f"{untrusted(start)} … {untrusted(end)}")),
+        untrusted(value),
     )
 
 
 def figure(value: str) -> Markup:
     """Return a figure that stays on the same line as its unit."""
-    return plain(value.replace(" ", NO_BREAK_SPACE))
+    return trusted(value.replace(" ", NO_BREAK_SPACE))
 
 
-def plain(value: str) -> Markup:
-    """Return trusted text as markup; `text` also spells out hidden characters."""
+def trusted(value: str) -> Markup:
+    """Return the escaped text; `untrusted` also spells out hidden characters."""
     return Markup(html.escape(value))
 
 
@@ -106,16 +106,16 @@ def table(
             "th",
             # A title is not displayed in the monospaced font.
             {"scope": "col", "role": "columnheader", "class": column.style.replace("mono", "")},
-            plain(column.title),
+            trusted(column.title),
         )
         for column in columns
     ]
     subtitle = NOTHING
     if note:
-        subtitle = element("small", {}, plain(note))
+        subtitle = element("small", {}, trusted(note))
     row_group = {"role": "rowgroup"}
     sections = [
-        element("caption", {}, plain(caption), subtitle),
+        element("caption", {}, trusted(caption), subtitle),
         element("thead", row_group, element("tr", {"role": "row"}, *titles)),
         element("tbody", row_group, *rows),
     ]
@@ -164,7 +164,7 @@ def bar(part: float, whole: float, tone: str) -> Markup:
 
 def aside(note: str) -> Markup:
     """Return a line in muted style below a text."""
-    return element("span", {"class": "quiet below"}, text(note))
+    return element("span", {"class": "quiet below"}, untrusted(note))
 
 
 def clip(value: str, limit: int) -> str:

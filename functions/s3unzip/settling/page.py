@@ -31,9 +31,9 @@ from s3unzip.settling.markup import (
     aside,
     clip,
     element,
-    plain,
-    text,
     title_text,
+    trusted,
+    untrusted,
 )
 from s3unzip.settling.next_command import environment_options, next_command
 from s3unzip.settling.page_sections import (
@@ -76,16 +76,16 @@ def render_page(report: Report, context: Context) -> bytes:
     values = {
         # Without the symbol, the space and the full stop of the verdict.
         "TITLE": title_text(f"{archive}: {verdict[2:-1].lower()} · s3unzip"),
-        "ARCHIVE": text(archive),
-        "VERDICT": element("b", {"class": style}, plain(verdict)) + plain(description),
+        "ARCHIVE": untrusted(archive),
+        "VERDICT": element("b", {"class": style}, trusted(verdict)) + trusted(description),
         "CAUSE": _explain_end(report, options),
         "ROUTE": _list_run_facts(report, command),
         "LINKS": "".join(
-            element("li", {}, element("a", {"href": f"#{title.lower()}"}, plain(title)))
+            element("li", {}, element("a", {"href": f"#{title.lower()}"}, trusted(title)))
             for title in present
         ),
         "SECTIONS": "".join(itertools.starmap(_section, present.items())),
-        "VERSION": plain(f"s3unzip {__version__}"),
+        "VERSION": trusted(f"s3unzip {__version__}"),
     }
     # One call replaces all placeholders, so that a value is not searched for placeholders.
     return re.sub("@@([A-Z]+)@@", lambda match: values[match[1]], _make_template()).encode()
@@ -96,7 +96,7 @@ def _section(title: str, content: Markup) -> Markup:
     return element(
         "section",
         {"id": name, "aria-labelledby": f"{name}-title"},
-        element("h2", {"id": f"{name}-title"}, plain(title)),
+        element("h2", {"id": f"{name}-title"}, trusted(title)),
         content,
     )
 
@@ -166,11 +166,11 @@ def _explain_end(report: Report, options: str) -> Markup:
     """Return the report's message, reason code and advice; empty if it has no message or code."""
     if not (report.reason or report.message):
         return NOTHING
-    content = [text(clip(report.message or "", MAX_TEXT)), Markup(" ")]
+    content = [untrusted(clip(report.message or "", MAX_TEXT)), Markup(" ")]
     if report.reason:
-        code = [text(clip(report.reason, MAX_TEXT))]
+        code = [untrusted(clip(report.reason, MAX_TEXT))]
         if report.offset is not None:
-            code.append(plain(f" at byte {report.offset:,}"))
+            code.append(trusted(f" at byte {report.offset:,}"))
         content.append(element("code", {}, *code))
         content.append(aside(advise(report.reason, report.run, options)))
     return element("p", {"id": "cause"}, *content)
@@ -179,11 +179,11 @@ def _explain_end(report: Report, options: str) -> Markup:
 def _list_run_facts(report: Report, command: str | None) -> Markup:
     """Return the source, destination, times and id of the run, and the next command."""
     pairs = [
-        ("Source", text(clip(str(report.source), 2 * MAX_NAME))),
-        ("Destination", text(clip(str(members_folder(report)), 2 * MAX_NAME))),
-        ("Started", plain(_show_moment(report.started))),
-        ("Ended", plain(_show_moment(report.finished))),
-        ("Run", text(report.run)),
+        ("Source", untrusted(clip(str(report.source), 2 * MAX_NAME))),
+        ("Destination", untrusted(clip(str(members_folder(report)), 2 * MAX_NAME))),
+        ("Started", trusted(_show_moment(report.started))),
+        ("Ended", trusted(_show_moment(report.finished))),
+        ("Run", untrusted(report.run)),
     ]
     if command:
         # The button is hidden until the page's script runs, because it needs the script.
@@ -194,11 +194,11 @@ def _list_run_facts(report: Report, command: str | None) -> Markup:
             "value": command,
             "aria-label": "Copy the next command",
         }
-        copy = element("button", attributes, plain("Copy"))
-        pairs.append(("Next", Markup(f"{text(command)} {copy}")))
+        copy = element("button", attributes, trusted("Copy"))
+        pairs.append(("Next", Markup(f"{untrusted(command)} {copy}")))
     return Markup(
         "".join(
-            element("dt", {}, plain(name)) + element("dd", {}, value)
+            element("dt", {}, trusted(name)) + element("dd", {}, value)
             for name, value in pairs
             if value
         )

@@ -31,10 +31,10 @@ from s3unzip.settling.markup import (
     element,
     figure,
     folded,
-    plain,
     row,
     table,
-    text,
+    trusted,
+    untrusted,
 )
 
 MAX_FAILURE_BYTES = 1_000_000  # maximum total size of the rows of all failures
@@ -91,8 +91,10 @@ def _tile(
     if not has_note:
         note = ""
     amount = element("div", {"class": f"value {tone}".rstrip()}, value)
-    note_line = element("div", {"class": "note"}, plain(note))
-    return element("div", {}, element("dt", {}, plain(name)), element("dd", {}, amount, note_line))
+    note_line = element("div", {"class": "note"}, trusted(note))
+    return element(
+        "div", {}, element("dt", {}, trusted(name)), element("dd", {}, amount, note_line)
+    )
 
 
 def _member_tiles(report: Report) -> Iterator[Markup]:
@@ -224,7 +226,7 @@ def _reasons_table(report: Report, row_reasons: list[str], environment_options: 
             columns,
             [
                 Markup(
-                    f"{text(explain(code).sentence)} {_code_button(code, row_reasons)}"
+                    f"{untrusted(explain(code).sentence)} {_code_button(code, row_reasons)}"
                     f"{aside(advise(code, report.run, environment_options))}"
                 ),
                 figure(f"{members:,}"),
@@ -239,7 +241,7 @@ def _reasons_table(report: Report, row_reasons: list[str], environment_options: 
 def _code_button(code: str, row_reasons: list[str]) -> Markup:
     """Return a button that filters the rows by a reason; only its code, if no row has it."""
     if code not in row_reasons:
-        return element("span", {"class": "mono"}, text(code))
+        return element("span", {"class": "mono"}, untrusted(code))
     return element(
         "button",
         {
@@ -248,7 +250,7 @@ def _code_button(code: str, row_reasons: list[str]) -> Markup:
             "aria-pressed": "false",
             "value": code,
         },
-        text(code),
+        untrusted(code),
     )
 
 
@@ -258,7 +260,7 @@ def _filter(row_reasons: list[str]) -> Markup:
     `row_reasons` holds the reason for each row.
     """
     choices = [
-        element("option", {"value": reason}, plain(f"{reason} ({row_reasons.count(reason):,})"))
+        element("option", {"value": reason}, trusted(f"{reason} ({row_reasons.count(reason):,})"))
         for reason in sorted(set(row_reasons))
     ]
     return Markup(
@@ -283,7 +285,7 @@ def _failure_rows(report: Report) -> Iterator[Markup]:
             offset = figure(f"{failure.offset:,}")
         cells = [
             folded(key or f"(task {clip(failure.task or 'unknown', MAX_TEXT)})"),
-            text(reason),
+            untrusted(reason),
             folded(clip(failure.message, MAX_TEXT)),
             offset,
         ]
@@ -305,7 +307,7 @@ def _failed_members(report: Report, rows: list[Markup], environment_options: str
     return element(
         "details",
         {"open": open_attribute},
-        element("summary", {}, plain(f"List {show_count(len(rows), 'failed member')}")),
+        element("summary", {}, trusted(f"List {show_count(len(rows), 'failed member')}")),
         table("Failed members", FAILED_COLUMNS, rows, note=note),
     )
 
@@ -322,8 +324,8 @@ def bill(cost: Cost | None) -> Markup:
     largest = max(line.dollars for line in cost.lines)
     rows = []
     for line in cost.lines:
-        item = element("span", {"class": "item"}, plain(line.item))
-        service = f"{plain(line.service)} {item}{aside(show_quantity(line.quantity, line.unit))}"
+        item = element("span", {"class": "item"}, trusted(line.item))
+        service = f"{trusted(line.service)} {item}{aside(show_quantity(line.quantity, line.unit))}"
         rows.append(
             row(
                 columns,
@@ -339,23 +341,23 @@ def bill(cost: Cost | None) -> Markup:
         columns,
         rows,
         note="Counted requests and seconds at list prices; not a bill.",
-        foot=row(columns, [plain("Total"), NOTHING, figure(show_dollars(cost.total))]),
+        foot=row(columns, [trusted("Total"), NOTHING, figure(show_dollars(cost.total))]),
     )
 
 
 def details(report: Report) -> Markup:
     """Return the section with the identity of the run, its requests and its warnings."""
     columns = (Column("Name", is_header=True), Column("Value", "mono"))
-    rows = [row(columns, [plain(name), text(value)]) for name, value in _identify(report)]
+    rows = [row(columns, [trusted(name), untrusted(value)]) for name, value in _identify(report)]
     identity = element("div", {"id": "identity"}, table("Identity", columns, rows))
-    requests = [(plain(name), count) for name, count in _count_calls(report.requests)]
+    requests = [(trusted(name), count) for name, count in _count_calls(report.requests)]
     if requests:
         requests += [
-            (plain("of these, retries"), report.requests.retries),
-            (plain("of these, throttled"), report.requests.throttled),
+            (trusted("of these, retries"), report.requests.retries),
+            (trusted("of these, throttled"), report.requests.throttled),
         ]
     warnings = [
-        (Markup(f"{text(explain(code).sentence)} {text(code)}"), count)
+        (Markup(f"{untrusted(explain(code).sentence)} {untrusted(code)}"), count)
         for code, count in sort_codes(report.warnings)
     ]
     return element(

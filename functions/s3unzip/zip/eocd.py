@@ -452,9 +452,9 @@ def _refuse_encrypted(archive: ArchiveBytes, record_at: int, extensible_length: 
 def _compare_zip64(disks: Disks, eocd: EndRecord, record: EndRecord, at: int) -> None:
     """Refuse an end record if a value is neither a sentinel nor the one in the ZIP64 record.
 
-    If the ZIP64 record is on an earlier disk than the end record at `at`, it declares its own disk
-    and the number of headers on that disk. Then the end record must declare the last disk, without
-    any headers on that disk.
+    If the end record at `at` is on a later disk than the ZIP64 record, the ZIP64 record declares
+    its own disk and the number of headers there. The end record then declares the last disk, which
+    has no headers.
     """
     if disks.is_split and disks.disk_of(at) != record.disk:
         # The values that the end record must declare.

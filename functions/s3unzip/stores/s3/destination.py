@@ -192,7 +192,10 @@ class S3Destination(Destination):
     def _describe_write(
         self, key: str, facts: ObjectFacts | None = None, *, if_absent: bool = False
     ) -> Call:
-        """Describe a request that writes `key`, for errors; its headers are those from options.
+        """Describe a request that writes `key`, for errors.
+
+        Its headers are those that options add. An error names them, because a store may not support
+        them.
 
         Args:
             facts: properties that the request stores. None if it stores none.

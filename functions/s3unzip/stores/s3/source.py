@@ -199,7 +199,7 @@ class S3Source(Source):
         # The request is a HEAD, which requires the permission s3:GetObject.
         call = Call("GetObject", location.bucket, location.key)
         with self._session.explaining(call):
-            if needs_botocore(self._session, location.key):
+            if needs_botocore(self._session, location.key):  # obstore would change the key
                 answer = self._session.client("control").head_object(
                     Bucket=location.bucket, Key=location.key
                 )
