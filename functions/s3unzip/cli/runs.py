@@ -222,7 +222,7 @@ def _cells(run: ListedRun) -> tuple[str, ...]:
 
 @command(f"run env {SERVER_OPTIONS} failures html json", run=LATEST)
 def show(arguments: Arguments) -> int:
-    """Print the report of a run; the exit code is its verdict's."""
+    """Print the report of a run; the exit code is that of its verdict."""
     run_list = _open_runs(arguments)
     run = run_list.find(arguments.run)
     try:
@@ -313,7 +313,7 @@ def resume(arguments: Arguments) -> int:
         return _resume_here(arguments)
     deployed = arguments.deployed()
     run = deployed.find(arguments.run)
-    if _print_if_complete(run, deployed, json=arguments.json):
+    if _print_if_complete(run, deployed, arguments):
         return 0
     deployed.resume(run, failed=arguments.failed)
     if arguments.json:
@@ -335,7 +335,7 @@ def _resume_here(arguments: Arguments) -> int:
     may_lack_files = run.destination.store.has_folders and machine_restarted_since(
         local.work_location.key, run_id
     )
-    if not may_lack_files and _print_if_complete(run_id, local, json=arguments.json):
+    if not may_lack_files and _print_if_complete(run_id, local, arguments):
         return 0
     if run.options.password_ref is not None and password is None:
         raise UsageError(f"{run.id} was started with a password: give --password-file")
@@ -358,42 +358,44 @@ def _resume_here(arguments: Arguments) -> int:
     ):
         report = machine.resume(run_id, output.planned, failed=arguments.failed)
         output.reported(report)
-        if arguments.failed or _lacks_nested(report, local):
+        if _has_nested_left(report, local, failed=arguments.failed):
             for nested in machine.run_nested(report):
                 output.nested(nested)
     return exit_code(report, output.nested_runs)
 
 
-def _lacks_nested(report: Report, run_list: RunList) -> bool:
-    """Return whether a run on this machine has ended, but a run of a nested archive has not."""
+def _has_nested_left(report: Report, run_list: RunList, *, failed: bool) -> bool:
+    """Return whether `resume` on this machine extracts nested archives; always if `failed`."""
     store = run_list.records(report.run).store
     return (
         run_list.environment is None
         and report.options.nested_depth > 0
         # The results are written when all these runs were tried; before, there is no such record.
-        and (not any(store.names(NESTED)) or b'"reason":"not-begun"' in store.read(NESTED))
+        and (
+            failed or not any(store.names(NESTED)) or b'"reason":"not-begun"' in store.read(NESTED)
+        )
     )
 
 
-def _print_if_complete(run: str, run_list: RunList, *, json: bool) -> bool:
+def _print_if_complete(run: str, run_list: RunList, arguments: Arguments) -> bool:
     """If a run is complete, print that resume has nothing to do; return whether it is complete.
 
-    A run is not complete while nested archives are left, or while the deletion or tagging of its
-    archive is pending or has failed.
+    In a complete run, no member failed. A run is not complete while nested archives are left, or
+    while the deletion or tagging of its archive is pending or has failed.
     """
     report = run_list.records(run).find_report()
     if (
         report is None
         or report.verdict is not Verdict.COMPLETED
         or report.archive_left
-        or _lacks_nested(report, run_list)
+        or _has_nested_left(report, run_list, failed=arguments.failed)
     ):
         return False
     sys.stderr.write(
         f"{report.run}: COMPLETED already, nothing is left to do; the destination is not compared: "
         "s3unzip verify SRC DEST compares it with the archive\n"
     )
-    if json:
+    if arguments.json:
         print_json(report)
     return True
 
@@ -487,7 +489,7 @@ def _drop_uploads(run: Run, run_list: RunList) -> int:
 
 @command(f"run env {SERVER_OPTIONS} interval json", run=LATEST)
 def watch(arguments: Arguments) -> int:
-    """Follow a run until it ends; the exit code is its verdict's.
+    """Follow a run until it ends; the exit code is that of its verdict.
 
     With --json, a line each time that a figure changes; the last line is the report.
     """
@@ -563,7 +565,7 @@ def _raise_if_overdue(
 
     The state of a run on this machine is also `ENDED` between its plan and its first task.
     """
-    # An execution that succeeded has written its report before its end. The one that continues the
+    # An execution that succeeded wrote its report before it ended. The one that continues the
     # run may be seen late, because DescribeExecution is eventually consistent.
     limit = BEGIN_SECONDS
     if state not in {ENDED, SUCCEEDED}:  # the execution failed, so the report is written later
