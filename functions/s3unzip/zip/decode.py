@@ -437,20 +437,17 @@ class GzipMember(MemberDecoder):
 
     def _store(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
         """Yield the content as stored blocks; the decoder checks it before the last block."""
-        content_left = self._member.size
         waiting = bytearray()
         for output in super().decode(pieces):
             waiting += output
-            # Keep at least one byte for the last block, in which the final bit is set. The decoder
-            # yields at most the declared size, so `content_left` is at least 1.
-            full_length = min(len(waiting), content_left - 1) // _MAX_BLOCK * _MAX_BLOCK
+            # Keep at least one byte for the last block, in which the final bit is set.
+            full_length = (len(waiting) - 1) // _MAX_BLOCK * _MAX_BLOCK
             for start in range(0, full_length, _MAX_BLOCK):
                 # The block is not final. The complement of the maximum length is 0.
                 yield _STORED_BLOCK.pack(0, _MAX_BLOCK, 0)
                 yield bytes(waiting[start : start + _MAX_BLOCK])
             del waiting[:full_length]
-            content_left -= full_length
         # The final block, after the check of the content. An exclusive OR with 16 set bits gives
         # the complement of the length.
-        yield _STORED_BLOCK.pack(1, content_left, content_left ^ _MAX_BLOCK)
+        yield _STORED_BLOCK.pack(1, len(waiting), len(waiting) ^ _MAX_BLOCK)
         yield bytes(waiting)
