@@ -119,18 +119,14 @@ class _ScanReader:
 
     def read(self, start: int, stop: int) -> Iterator[bytes | memoryview]:
         """Yield bytes [start, stop) of the member's data; keep the bytes of the first read."""
-        is_held = self._start <= start < self._start + len(self._first_bytes)
-        if is_held:
+        if not self._first_bytes:
+            self._start = start
+            self._first_bytes = b"".join(self._data.read(ByteRange(start, stop)))
+        if self._start <= start < self._start + len(self._first_bytes):
             held_bytes = self._first_bytes[start - self._start : stop - self._start]
             start += len(held_bytes)
             yield held_bytes
-        pieces = self._data.read(ByteRange(start, stop))  # none, if all of the bytes are held
-        if self._first_bytes:  # not the first read
-            yield from pieces
-        else:
-            self._start = start
-            self._first_bytes = b"".join(pieces)
-            yield self._first_bytes
+        yield from self._data.read(ByteRange(start, stop))  # none, if all of the bytes are held
 
 
 class _SlicePlan(NamedTuple):
