@@ -165,7 +165,7 @@ def find_routed_run(config: LambdaConfig, run: str) -> Run | Report | None:
     """
     if not config.routes:
         return None
-    return look_up_run(RunRecords.open(config.stores, run)).run
+    return look_up_run(RunRecords.open(config.stores, run)).run_or_report
 
 
 class ArrivedArchive(NamedTuple):

@@ -230,7 +230,7 @@ def _report_unreadable(archive: ArrivedArchive, refusal: str, invocation: Invoca
         Stop(Verdict.FAILED, NOT_READABLE, refusal),
         now=now,
     )
-    report, is_first = write_report(failed, records, now, page_for=context)
+    report, is_first = write_report(failed, records, now, renderer=context)
     end_run(report, invocation.config, context, is_first=is_first)
 
 
@@ -240,8 +240,8 @@ def _resume_or_repeat_end(
     """Resume a run that FAILED; for any other verdict, repeat the steps that follow the report.
 
     Args:
-        is_new: whether this is the first delivery of a recent event. Then the steps are not
-            repeated: the report is that of another event for the same put.
+        is_new: whether this is the first delivery of a recent event. Then the report was written
+            for another event of the same put, which also does the steps.
     """
     check_same_archive(report.run, archive.request.source, archive.tail.pin, report)
     if report.verdict is Verdict.FAILED:
@@ -408,7 +408,9 @@ class _MemoryRun:
         is_completed = own is not None and own.verdict is Verdict.COMPLETED
         if not is_completed:
             recorded = look_up_run(records)
-            check_same_archive(archive.run, archive.request.source, archive.tail.pin, recorded.run)
+            check_same_archive(
+                archive.run, archive.request.source, archive.tail.pin, recorded.run_or_report
+            )
             earlier = recorded.report
             if earlier is not None:
                 is_replaced = own is not None and may_replace(own, earlier, self._began)
@@ -428,7 +430,7 @@ class _MemoryRun:
             self._began,
             # (None, None): none found. A COMPLETED run usually has none yet, so none is looked up.
             looked_up=(None, None) if is_completed else None,
-            page_for=self._context if needs_plan else None,
+            renderer=self._context if needs_plan else None,
         )
         return settled._replace(report=report, is_first=is_first, is_own=report == own)
 

@@ -204,12 +204,12 @@ class DeployedRuns(RunList):
         """Send one request and return the response.
 
         Args:
-            request: ``service:Operation``.
+            request: ``service:Operation``, with the service's prefix in IAM.
             region_of: the ARN of a resource that may be in another region than the stack.
             parameters: the arguments of the operation.
         """
         service, _, operation = request.partition(":")
-        if service == "states":  # the prefix of the IAM actions of Step Functions
+        if service == "states":  # botocore has another name for it than IAM
             service = "stepfunctions"
         with translating_errors(IAM_ACTIONS.get(request, request)):
             return getattr(self.client(service, region_of), xform_name(operation))(**parameters)
@@ -377,7 +377,7 @@ class DeployedRuns(RunList):
                 "to resume; fix it, or change the setting that refuses it, and upload it again"
             )
         data = json.dumps({"run": run, "failed": failed})
-        if recorded.run is None:
+        if recorded.run_or_report is None:
             if state is None:
                 raise NotFoundError(f"{run}: there is no record of it; upload the archive again")
             # The run has no plan, or its plan cannot be read: the run is planned again. The new

@@ -110,7 +110,7 @@ def begin_run(
     begins_anew = False
     if archive.run is not None:
         recorded = look_up_run(RunRecords.open(context.stores, archive.run, calls))
-        check_same_archive(archive.run, request.source, archive.pin, recorded.run)
+        check_same_archive(archive.run, request.source, archive.pin, recorded.run_or_report)
         begins_anew = recorded.begins_anew
         if recorded.plan is not None and not begins_anew:
             return resume(archive.run, context, calls)
@@ -121,7 +121,7 @@ def begin_run(
     plan = _plan_archive(request, archive, context, calls, begins_anew=begins_anew, check=check)
     if isinstance(plan, Report):
         records = RunRecords.open(context.stores, plan.run, calls)
-        report, is_first = write_report(plan, records, began, page_for=context)
+        report, is_first = write_report(plan, records, began, renderer=context)
         if archive.run is None:  # the caller knew no run: return this refusal, not a better report
             report = plan
         return Settled(Next(plan.run, "done"), report, is_first=is_first)
@@ -191,7 +191,7 @@ class RecordedRun(NamedTuple):
     begins_anew: bool  # whether the run must be planned anew, because its records cannot be read
 
     @property
-    def run(self) -> Run | Report | None:
+    def run_or_report(self) -> Run | Report | None:
         """The record with the archive, the destination and the options, if there is one."""
         if self.plan is None:
             return self.report
@@ -264,7 +264,7 @@ def resume(
     calls = calls or context.calls()
     records = RunRecords.open(context.stores, run, calls)
     recorded = look_up_run(records)
-    earlier = recorded.run
+    earlier = recorded.run_or_report
     if earlier is not None and (recorded.plan is None or recorded.begins_anew):
         # The plan of a small archive was only in memory, or the records cannot be read.
         return begin_run(
@@ -335,7 +335,7 @@ def settle_failed(  # noqa: PLR0913 - all known facts
 ) -> tuple[Report, bool] | None:
     """Report a run whose execution failed or was stopped; return None if the run is unknown.
 
-    The report is dated with the end of the execution, so it does not replace a newer report.
+    The report has the time when the execution ended, so it does not replace a newer report.
 
     Args:
         run: the id of the run.
@@ -372,7 +372,7 @@ def settle_failed(  # noqa: PLR0913 - all known facts
     # A FAILED report replaces a FAILED report that was finished before the execution began. Any
     # other verdict is based on the records and replaces only a worse one, whatever its time.
     outdated_until = began if report.verdict is Verdict.FAILED else 0.0
-    return write_report(replace(report, finished=ended), records, outdated_until, page_for=context)
+    return write_report(replace(report, finished=ended), records, outdated_until, renderer=context)
 
 
 def _finish_round(step: Step, plan: PlanSummary, results: Results, state: Next) -> Settled:
@@ -435,7 +435,7 @@ def _end_run(
     if report.verdict is Verdict.COMPLETED and plan.run.options.marker:
         write_marker(step, report)
     report, is_first = write_report(
-        report, step.records, step.started, page_for=step.context, reopened=state.reopened
+        report, step.records, step.started, renderer=step.context, reopened=state.reopened
     )
     return Settled(Next(plan.run.id, "done"), report, is_first=is_first)
 

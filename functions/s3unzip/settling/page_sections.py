@@ -86,7 +86,7 @@ def _tile(
         value: a figure or a word.
         note: the text below the value.
         tone: a CSS class.
-        has_note: False if the note would say nothing, such as "0 failed"; then it is not shown.
+        has_note: False if the note would say nothing, such as "0 failed"; its line is then empty.
     """
     if not has_note:
         note = ""
@@ -274,7 +274,7 @@ def _filter(row_reasons: list[str]) -> Markup:
 
 
 def _failure_rows(report: Report) -> Iterator[Markup]:
-    """Yield the rows of failures that fit the size limit of the page."""
+    """Yield the rows of failures, as many as fit within the size limit of the page."""
     bytes_left = MAX_FAILURE_BYTES
     for failure in report.failures:
         reason = clip(failure.reason, MAX_TEXT)

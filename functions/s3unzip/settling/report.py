@@ -193,7 +193,7 @@ def write_report(
     outdated_until: float,
     *,
     looked_up: tuple[bytes | None, Report | None] | None = None,
-    page_for: Context | None = None,
+    renderer: Context | None = None,
     reopened: bool = False,
 ) -> tuple[Report, bool]:
     """Write a report unless the report on record is better or newer.
@@ -204,7 +204,7 @@ def write_report(
         outdated_until: when the step that reports began to read the records, in Unix seconds. An
             equal verdict replaces a report only if that report was finished by then.
         looked_up: the result of `RunRecords.look_up_report`; None: the report is read here.
-        page_for: the context that renders the page; None: no page is written.
+        renderer: the context that renders the page; None: no page is written.
         reopened: whether a user resumed the run to extract the failed members again.
 
     Returns:
@@ -221,11 +221,11 @@ def write_report(
         if earlier is not None and not may_replace(
             report, earlier, outdated_until, reopened=reopened
         ):
-            if has_page and page_for is not None:  # replace the page of the report that lost
-                records.store.write(PAGE, [render_page(earlier, page_for)])
+            if has_page and renderer is not None:  # replace the page of the report that lost
+                records.store.write(PAGE, [render_page(earlier, renderer)])
             return earlier, False
-        if page_for is not None:
-            records.store.write(PAGE, [render_page(report, page_for)])
+        if renderer is not None:
+            records.store.write(PAGE, [render_page(report, renderer)])
             has_page = True
         with suppress(ConflictError):  # another writer was faster: read the report again
             records.put_report(report, over=stored_bytes)
@@ -318,7 +318,7 @@ def finish_source(rule: AfterSuccess | None, report: Report, context: Context) -
         finished = SourceResult(rule.action, SourceState.FAILED, str(error))
 
     def add_result(recorded: Report) -> Report:
-        # If another step has done the action, a failure of this step must not replace its result.
+        # If another step has finished the action, this step's failure must not replace that result.
         return _keep_done_action(replace(recorded, after_success=finished), recorded)
 
     return amend_report(report, add_result, RunRecords.open(context.stores, report.run, calls))

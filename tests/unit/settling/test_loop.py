@@ -245,7 +245,7 @@ def _write(
     records: RunRecords, report: Report, since: float = 0.0, *, reopened: bool = False
 ) -> Report:
     context = World().context
-    written, _ = write_report(report, records, since, page_for=context, reopened=reopened)
+    written, _ = write_report(report, records, since, renderer=context, reopened=reopened)
     assert (records.find_report(), records.store.read(PAGE)) == (
         written,
         render_page(written, context),
