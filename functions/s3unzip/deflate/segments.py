@@ -155,7 +155,7 @@ def _lead_in(bit: int) -> tuple[int, int]:
 _LEAD_INS: Final = tuple(map(_lead_in, range(8)))
 # A final fixed block of 74 bits that contains `_SENTINEL_TEXT`. The 8-bit codes of its literals
 # begin at 0x30 (3.2.6).
-_SENTINEL: Final = (
+_SENTINEL_BITS: Final = (
     _header_field(0b011, 3)
     + "".join(_huffman_code(0x30 + byte, 8) for byte in _SENTINEL_TEXT)
     + _END_OF_FIXED_BLOCK
@@ -178,7 +178,7 @@ def align(data: bytes, bit: int) -> bytes:
 
 
 def seal(last: bytes, bit: int) -> bytes:
-    """Return the end of a stream that is cut at a bit, with the sentinel block after the cut.
+    """Return the end of a stream that is cut between two bits, followed by the sentinel block.
 
     If a block ends at the cut, a library reads the sentinel block as the next block, and the output
     ends with `_SENTINEL_TEXT`. If the cut lies inside a block, the library interprets the same bits
@@ -190,8 +190,8 @@ def seal(last: bytes, bit: int) -> bytes:
     """
     low_bits = int.from_bytes(last, "little") & ((1 << bit) - 1)
     # The first bit of a stream is the lowest bit of its first byte.
-    sealed = low_bits | (int(_SENTINEL[::-1], 2) << bit)
-    return sealed.to_bytes((bit + len(_SENTINEL) + 7) // 8, "little")
+    sealed = low_bits | (int(_SENTINEL_BITS[::-1], 2) << bit)
+    return sealed.to_bytes((bit + len(_SENTINEL_BITS) + 7) // 8, "little")
 
 
 Ending = Literal["boundary", "final", "missed", "broken"]

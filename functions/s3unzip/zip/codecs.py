@@ -5,7 +5,7 @@ Rules for all decompressors:
 * Call `push` with the next input only after `pull` has returned no bytes.
 * `pull` returns at most `max_length` bytes. It returns no bytes if it needs input, or if the stream
   has ended.
-* A stream that is corrupt, or needs too much memory, fails the member.
+* A stream that is corrupt, or needs too much memory, makes the member fail.
 * `ended` is True if the stream has ended and all of its output has been pulled.
 * `spare` is the number of pushed bytes after the end of the stream. For Deflate64 and LZMA, the
   number is not exact, but it is 0 only if no byte follows the stream.
@@ -320,7 +320,7 @@ class _LzmaStream:
             self._stream = self._start()
         if self._stream is None or self.needs_input:  # the header or the input is incomplete
             return b""
-        # The last byte of output must wait for the input of a possible marker (see `needs_input`).
+        # Hold back the last byte; `needs_input` is False when the input for it has arrived.
         if self._output_left > 1 and not self._declares_marker:
             max_length = min(max_length, self._output_left - 1)
         output = self._stream.decompress(self._input, max_length)

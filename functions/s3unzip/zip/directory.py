@@ -82,9 +82,9 @@ def locate_directory(
     start = end.record.directory_offset + prefix
     is_zip64 = end.locator_shift is not None  # only ZIP64 has a locator
     # A multiple of 4 GiB is either a real prefix or the missing upper bits of the declared offsets.
-    can_wrap = prefix % WRAP == 0 and not is_zip64
+    can_wrap = prefix > 0 and prefix % WRAP == 0 and not is_zip64
     is_wrapped = False
-    if prefix and can_wrap:
+    if can_wrap:
         is_wrapped = yield from _has_wrapped_offsets(archive, start, prefix)
     if is_wrapped:
         archive.warnings.append("offsets-wrapped")
@@ -94,7 +94,7 @@ def locate_directory(
         yield from _check_prefix(
             archive,
             prefix,
-            # If the prefix is a multiple of 4 GiB, the offsets might still be modulo 4 GiB.
+            # Only the first member was checked; other offsets might still be modulo 4 GiB.
             "offsets-unproven" if can_wrap else "offsets-ambiguous",
         )
     return DirectoryLocation(

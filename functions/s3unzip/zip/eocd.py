@@ -389,11 +389,11 @@ def _find_zip64_record(archive: ArchiveBytes, declared: int, locator_at: int) ->
     plain_at = locator_at - ZIP64_EOCD_LENGTH  # of a record without extensible data
     record_at = plain_at
     raw = yield from archive.read(plain_at, plain_at + ZIP64_LEAD)
-    is_too_high = declared > plain_at  # a record at that offset would not end at the locator
-    if not is_too_high and not raw.startswith(ZIP64_EOCD_SIGNATURE):
+    if declared < plain_at and not raw.startswith(ZIP64_EOCD_SIGNATURE):
         record_at = declared
         raw = yield from archive.read(declared, declared + ZIP64_LEAD)
-    if is_too_high or not raw.startswith(ZIP64_EOCD_SIGNATURE):
+    # A record at an offset above `plain_at` would not end at the locator.
+    if declared > plain_at or not raw.startswith(ZIP64_EOCD_SIGNATURE):
         message = f"it points to {declared}, but no record from there ends at {locator_at}"
         reject("zip64-locator-mismatch", message, locator_at)
     _check_zip64_length(archive, raw, record_at, locator_at)

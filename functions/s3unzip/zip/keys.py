@@ -146,7 +146,7 @@ class KeyChecker:
             self._directories.add(hash(path))
         if utf8_length(path) > self._policy.limits.key_bytes:
             table.kinds[number] = SKIPPED_FOLDER  # all keys below it are also too long
-            table.shorten_name(number)
+            table.shorten_name(number)  # saves memory
 
     def finish(self) -> None:
         """Check for keys that are equal to each other or to a folder; free the memory for all keys.

@@ -209,7 +209,7 @@ def read_utc_time(extras: Extras) -> int | None:
         # The field has one byte of flags, in which bit 0 announces this time, and 4 bytes of time.
         if len(payload) >= 5 and payload[0] & 1:
             return int.from_bytes(payload[1:5], "little", signed=True)
-    for payload in extras.of(UNIX_TIMES):  # of old Info-ZIP and macOS; the time of access is first
+    for payload in extras.of(UNIX_TIMES):  # of old Info-ZIP and macOS; the access time comes first
         if len(payload) >= 8:
             return int.from_bytes(payload[4:8], "little", signed=True)
     for payload in extras.of(NTFS):  # 4.5.5: of 7-Zip, WinZip and WinRAR
