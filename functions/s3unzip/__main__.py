@@ -21,8 +21,7 @@ def main() -> None:
         with suppress(OSError, KeyboardInterrupt):
             sys.stdout.flush()
         # All files are closed. Python would now wait for threads that an error left behind, and it
-        # would free each object, which takes a tenth of the time of a
-        # short run.
+        # would free each object, which takes a tenth of the time of a short run.
         os._exit(int(end.code or 0))
 
 
@@ -37,7 +36,7 @@ def run_program() -> None:
         gc.set_threshold(50_000)
         # One thread of tokio, the runtime of obstore, sends all requests. By default, there is one
         # per processor. A second one gains nothing, because Python's global interpreter lock limits
-        # the process, but each request then wakes more threads: extracting 20,000 small members
+        # the process. With two, each request wakes more threads: extracting 20,000 small members
         # took a third more thread switches. Worker processes inherit the variable.
         os.environ.setdefault("TOKIO_WORKER_THREADS", "1")
         from s3unzip.cli.terminal import repair_streams

@@ -11,7 +11,7 @@
     |  +- RejectedError             exit 3  the directory is broken or ambiguous
     |  +- MemberError               exit 1  one member is bad, the others are not
     |  +- DeflateError              exit 1  the deflate core cannot join or inflate a stream
-    +- StorageError                 exit 6  an object store refused, and will refuse again
+    +- StorageError                 exit 6  an object store refuses, and a retry cannot help
     |  +- SourceChangedError        exit 4  the archive is no longer the one that was planned
     |  +- NotFoundError             exit 6  no such bucket or key
     |  +- AccessDeniedError         exit 6  a permission is missing, or a KMS key is refused
@@ -121,7 +121,7 @@ class VerdictError(S3UnzipError):
 
 
 class StorageError(S3UnzipError):
-    """An object store refused, and would refuse again."""
+    """An object store refused a request, and would refuse it again."""
 
     exit_code = 6
     reason = "store-refused"  # used if the refusal concerns a single member

@@ -152,8 +152,8 @@ OTHER = {
     ),
     "record-unreadable": Explanation(
         "A record of the run is damaged, lost or of another version.",
-        "Let the run begin anew: s3unzip resume RUN. On one machine without run.json: s3unzip run "
-        "with the same archive and destination.",
+        "Start the run again: s3unzip resume RUN. If a run on one machine has no run.json: s3unzip "
+        "run with the same archive and destination.",
     ),
     "service-fault": Explanation("A store does not answer.", MEND_AND_RESUME),
     "slice-refused": Explanation(

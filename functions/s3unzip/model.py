@@ -46,7 +46,7 @@ def _decoder(kind: type) -> Any:
         return msgspec.json.Decoder(kind)
 
 
-_fields_of = cache(fields)  # without the cache, msgspec evaluates the annotations at each call
+_fields_of = cache(fields)  # without the cache, each call evaluates the annotations
 
 
 def encode(value: object) -> bytes:

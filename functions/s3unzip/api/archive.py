@@ -165,7 +165,7 @@ class ArchiveMember:
 
     @property
     def problem(self) -> Finding | None:
-        """The finding because of which the member is refused; None if it is not refused."""
+        """Why the member is refused; None if it is not refused."""
         return self._problem
 
     def _unless_refused(self, value: T | None) -> T | None:

@@ -21,7 +21,7 @@ LIMITS_VARIABLE = "S3UNZIP_LIMITS"
 
 
 def check_type(name: str, argument: object, kind: type) -> None:
-    """Refuse an argument that is not of its class, such as a dict of JSON; None is allowed."""
+    """Refuse an argument of another class than `kind`, such as a dict; None is allowed."""
     if argument is not None and not isinstance(argument, kind):
         raise UsageError(
             f"{name}: give an s3unzip.{kind.__name__}(...), not a {type(argument).__name__}"

@@ -449,7 +449,7 @@ class _ObjectComparison:
             pairs: list[tuple[_Expected, StoredObject]] = []
             for listed in page.objects:
                 member = unlisted.pop(listed.key, None)
-                # A key that is listed again is neither compared again nor extra.
+                # A key that is listed again is neither compared again nor counted as extra.
                 if member is not None:
                     pairs.append((member, listed))
                 elif listed.key not in not_extra:
@@ -628,7 +628,8 @@ def read_written(
     Args:
         runs: the records of the runs in chronological order; runs to other buckets are ignored.
         destination: a prefix; if its store has no ETags, no records are read.
-        warn: called with a sentence for each run whose records cannot be read; they count as lost.
+        warn: called with a sentence for each run whose records cannot be read. Such a run counts
+            as lost.
     """
     written = WrittenObjects()
     if not destination.store.has_etags:

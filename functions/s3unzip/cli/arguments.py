@@ -291,6 +291,7 @@ class Arguments(Struct, frozen=True):
         """Return the configuration of the stores; raise `UsageError` if its options are invalid."""
         values = self._values_of(StoreConfig)
         s3_endpoint = os.environ.get("AWS_ENDPOINT_URL_S3")
+        # Without the option, the value is that of the variable.
         is_typed = values.get("endpoint_url") != (os.environ.get("AWS_ENDPOINT_URL") or None)
         if not is_typed and os.environ.get(IGNORE_VARIABLE, "").lower() == "true":
             values["endpoint_url"] = None

@@ -139,7 +139,7 @@ def _may_start(verb: str, arguments: Arguments, *, count: int, dollars: float) -
 def _queue(runs: DeployedRuns, keys: list[str]) -> int:
     """Queue an event for each key of the ingest bucket; return the number of events queued.
 
-    The events have the time of this call, so the earlier wait is not counted as part of a run.
+    The events have the time of this call, so a run does not include the time before the call.
     """
     queued = 0
     now = time.time()
@@ -189,7 +189,7 @@ def _submit_missing(arguments: Arguments, runs: DeployedRuns) -> int:
 
 
 def _print_missing(missing: MissingArchives, env_options: str) -> None:
-    """Print the archives without a verdict, and how many there are.
+    """Print the archives without a verdict, those left after success, and their numbers.
 
     `env_options` contains the options that select the environment in the printed commands.
     """

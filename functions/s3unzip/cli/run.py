@@ -165,7 +165,7 @@ def _extract_one(request: Request, arguments: Arguments, stores: StoreConfig) ->
 
 
 def _list_decisions(request: Request, arguments: Arguments, password: bytes | None) -> int:
-    """Print what a run would do with each member; return 1 if it could not write one, else 0."""
+    """Print what a run would do with each member; return 1 if it could not write some member."""
     from s3unzip.local.destination_objects import check_extra, preview_run
 
     config = arguments.config()

@@ -49,10 +49,9 @@ def is_same_object(
     stored = find_object(outcome.key, options, destination, calls)
     if stored is None or stored.size != outcome.size:
         return False
-    # The metadata of a streamed AE-2 member has no CRC-32, so only the sizes are compared. Without
-    # metadata, None means that the file is not the gzip file that the run wrote.
-    if stored.crc32 is None and destination.keeps_metadata:
+    if stored.crc32 is None and destination.keeps_metadata:  # a streamed AE-2 member
         return True
+    # Without metadata, None means that the file is not the gzip file that the run wrote.
     return stored.crc32 == outcome.crc32
 
 

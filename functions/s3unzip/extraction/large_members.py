@@ -374,7 +374,7 @@ def _run_copy(attempt: TaskAttempt, request: Callable[[], Part]) -> Part:
 
     try:
         part = send_part(attempt, "copy", copy_once)
-    except errors.StorageError as refusal:  # also if the archive has changed: streaming reports it
+    except errors.StorageError as refusal:  # no fault; streaming reports a changed archive
         raise CopyRefusedError(str(refusal)) from refusal
     # VersityGW returns the checksum of the whole archive, which ends in "-3" if the archive was
     # uploaded in three parts. No store accepts such a checksum in CompleteMultipartUpload.

@@ -75,7 +75,7 @@ def _do_attempt(attempt: TaskAttempt) -> TaskReport:
     except ATTEMPT_FAULTS as fault:
         if isinstance(fault, RUN_FAULTS):
             attempt.records.write_stop(stop_for(fault))
-        # A changed archive is a verdict, not a fault to report: the stop just written ends the run.
+        # A changed archive is a verdict, not a fault to report: the stop record ends the run.
         if isinstance(fault, errors.SourceChangedError):
             return attempt.write()
         # Another attempt may have done the whole task in the meantime.

@@ -117,8 +117,8 @@ class Machine:
         tail = read_tail(context.stores.source(request.source), request.source, context, calls)
         sign_in(self._config, request.destination)
         self._progress.phase("plan")
-        # A web server might not report when the archive was modified. In that case, the time of its
-        # first run is used. All runs of this version then have this time, and so the same id.
+        # A web server might not report when the archive was modified. Then all runs of this version
+        # have the time of the first run, which the rest of the id finds, and so the same id.
         if tail.modified is None:
             recorded_time = find_latest_time(
                 self._config.work, run_id(request, tail.pin, modified=None)
@@ -286,7 +286,7 @@ class Machine:
         self._run_lock.enter_context(lock_run(self._home, run))
 
     def _do_rounds(self, settled: loop.Settled) -> Report:
-        """Do the rounds of a run one after another; return the report of the run.
+        """Run the rounds of a run one after another; return its report.
 
         Raises:
             InterruptedRunError: after Ctrl-C or a recorded stop; finished members are on record.

@@ -1,8 +1,8 @@
 """Set up a process on this machine: its logging, its thread scheduling and its memory allocator.
 
 A worker has tens of threads that wait for the interpreter's lock or for a PUT, each for
-microseconds. Linux moves each woken thread to an idle processor, where it preempts the running
-thread and loses its cached data. With 20,000 small members, this took a third of the CPU time.
+microseconds. Linux may move a woken thread to another processor, where it preempts the running
+thread and lacks its cached data. With 20,000 small members, this took a third of the CPU time.
 Workers therefore use `SCHED_BATCH` (sched(7)), under which a woken thread preempts no other thread.
 
 A worker allocates and frees buffers all the time, in several threads. By default, glibc returns

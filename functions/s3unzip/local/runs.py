@@ -121,7 +121,7 @@ def note_start(home: str, run: str) -> None:
 
 
 def make_latest(home: str, run: str) -> None:
-    """Make `run` the latest one: runs that end at one moment could otherwise have equal times."""
+    """Make `run` the latest; otherwise, runs that end at the same moment could have equal times."""
     folder = Path(home, "runs", run)
     with _explaining_records(folder):
         os.utime(folder, ns=(time.time_ns(), time.time_ns()))

@@ -114,7 +114,7 @@ class WorkerProcess:
             return ""
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = self._process.wait(DEATH_SECONDS)
-            if code == 0:  # `_receive` ended the process
+            if code == 0:  # it ended itself, in `_receive`
                 return (
                     " (it could not read its task): another version of s3unzip was probably "
                     "installed during the run"

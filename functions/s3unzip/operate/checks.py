@@ -304,7 +304,7 @@ def check_key(runs: DeployedRuns) -> Answer:
             return answer
     if not used_keys:
         return Answer(OK, "kms_key is not set, and no bucket is encrypted with a key of your own")
-    return Answer(OK, "the keys are enabled; the canary tries the functions' rights to them")
+    return Answer(OK, "the keys are enabled; the canary tests whether the functions may use them")
 
 
 def _explain_unusable_key(runs: DeployedRuns, key: str) -> Answer | None:

@@ -98,7 +98,7 @@ def check_version(runs: DeployedRuns) -> Answer:
 
 
 def check_concurrency(runs: DeployedRuns) -> Answer:
-    """Does the concurrency of the account allow ``runs.max_workers`` concurrent workers?
+    """Does the account's concurrency limit allow ``runs.max_workers`` concurrent workers?
 
     The quota of an account is 1,000, or 10 for a new account. Lambda keeps at least 100 unreserved:
     https://docs.aws.amazon.com/lambda/latest/dg/lambda-concurrency.html

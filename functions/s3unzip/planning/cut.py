@@ -48,7 +48,7 @@ def small_seconds(load: Load, tuning: Tuning) -> float:
 
 
 def _inline_share(seconds: float, tuning: Tuning) -> float:
-    """Return the seconds of each batch if one inline Map runs all batches concurrently.
+    """Return how long each batch takes if one inline Map runs all batches at once, in seconds.
 
     Returns 0 if an inline Map cannot run them all concurrently, or would take longer than a
     Distributed Map.

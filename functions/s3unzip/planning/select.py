@@ -232,7 +232,7 @@ def find_unmatched(
         if name in missing
     ]
     unmatched_globs: list[str] = []
-    # A selected member matches at least one glob, and there is only one.
+    # A selected member matches at least one glob. If there is only one, it is that glob.
     if selected_count and len(options.include) == 1:
         return missing_names, unmatched_globs
     for pattern in options.include:
@@ -255,8 +255,8 @@ def _show_near(near: Sequence[str]) -> str:
 def near_names(name: str, paths: Iterable[str]) -> tuple[str, ...]:
     """Return the paths that `name` might mean, ignoring case.
 
-    These are the paths whose last parts are `name`. If there are none, paths with a similar
-    spelling are returned.
+    These are the paths that are `name` or end with it after a slash. If there are none, paths with
+    a similar spelling are returned.
     """
     import difflib  # noqa: PLC0415 - needed only after a mistake
 

@@ -107,7 +107,7 @@ class TaskAttempt(Step):
         self.note(row, row.outcome(Status.EXTRACTED, size, etag))
 
     def note(self, row: PlannedMember, outcome: Outcome) -> None:
-        """Add the outcome of a member, and its work to the progress if the task is whole."""
+        """Add the outcome of a member; if the task is whole, add its work to the progress."""
         self.outcomes.append(outcome)
         if self.task.is_whole:  # for scans and slices, `count_member_bytes` counts the work
             self._finished_bytes.append(row.work)

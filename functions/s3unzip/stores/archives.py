@@ -50,7 +50,7 @@ class Source(Protocol):
     """A store of archives. Each method makes one attempt: see `stores.ports`."""
 
     def stat(self, location: Location) -> Tail:
-        """Return the current version, as a tail without bytes, using one request."""
+        """Pin the current version with one request; the tail that is returned has no bytes."""
 
     def stream(self, location: Location, pin: Pin, want: ByteRange) -> Iterator[Buffer]:
         """Yield a range of bytes from one version as they arrive, using one request.
@@ -323,7 +323,7 @@ def locate_part(location: Location, number: int, *, is_last: bool = False) -> Lo
         path = f"{path[:-digits]}{number:0{digits}}"
     elif not path.lower().endswith((".zip", ".zipx")):
         return None
-    elif not is_last:  # the earlier parts of a.zip are a.z01 etc., those of a.zipx a.zx01 etc.
+    elif not is_last:  # the earlier parts are a.z01 etc. for a.zip, a.zx01 etc. for a.zipx
         path = re.sub(r"ip(x?)\Z", rf"\g<1>{number:02}", path, flags=re.IGNORECASE)
     return replace(location, key=path + question_mark + query)
 

@@ -240,7 +240,7 @@ class Calls:
             try:
                 for data in self._gather(archive.stream(missing), store):
                     position += len(data)
-                    slow_fault = self._check_speed(progress, len(data), store)
+                    slow_fault = self._note_bytes(progress, len(data), store)
                     paused = self._clock.now()
                     yield data
                     # Time spent by the consumer does not count against the store.
@@ -273,9 +273,7 @@ class Calls:
         if gathered:
             yield _join(gathered)
 
-    def _check_speed(
-        self, progress: _Progress, size: int, store: Store
-    ) -> ServiceFaultError | None:
+    def _note_bytes(self, progress: _Progress, size: int, store: Store) -> ServiceFaultError | None:
         """Note that bytes arrived; return a fault if the store was too slow for a whole budget."""
         now = self._clock.now()
         seconds = now - progress.began

@@ -37,10 +37,10 @@ from s3unzip.stores.listing import cut_page
 from s3unzip.stores.open_folders import (
     OpenFolder,
     OpenFolders,
-    clear_mode_bits,
     explain_folder,
     rename,
     restore_time,
+    restrict_mode,
     write_at,
 )
 from s3unzip.stores.ports import (
@@ -359,7 +359,7 @@ class FolderDestination(Destination):
                         f"{key}: its parts have {size} bytes, but the file has {written}"
                     )
                 _, facts = self._read_note(note_key)
-                clear_mode_bits(file.fileno(), self._choose_mode(facts.metadata))
+                restrict_mode(file.fileno(), self._choose_mode(facts.metadata))
                 restore_time(file.fileno(), facts.metadata)
             folder, name = self._locate(key, create=True)
             root, parts_name = self._locate(parts_key)

@@ -232,7 +232,7 @@ def _rename_exclusively(old: str, old_folder: int, new: str, new_folder: int) ->
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
 
 
-def clear_mode_bits(file: int, mode: int) -> None:
+def restrict_mode(file: int, mode: int) -> None:
     """Clear the mode bits of an open file that are not set in `mode`; no bit is added."""
     bits = stat.S_IMODE(os.fstat(file).st_mode)
     if bits & mode != bits:

@@ -118,7 +118,7 @@ class Tail(NamedTuple):
     refusal: Finding | None = None  # reason why parts of a split archive could not be joined
 
     def locate_directory(self, policy: Policy) -> Reads[DirectoryLocation]:
-        """Return the search for the central directory, which mostly requests bytes of the tail.
+        """Search for the central directory; yield the ranges to read, mostly of the tail.
 
         Raises:
             RejectedError: the archive has no central directory, a broken one, or two of them.

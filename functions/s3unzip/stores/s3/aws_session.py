@@ -186,7 +186,7 @@ class AwsSession:
             region: region of the requests. Defaults to the region of the session.
             signs_payload: whether the signature covers bodies. Otherwise, each body has a CRC-32.
         """
-        # A forked process must not use its parent's connections, so the process is in the key.
+        # A forked process must not use its parent's connections, so the key has the process id.
         key = (os.getpid(), purpose, region, signs_payload)
         with self._lock:
             if key not in self._s3_clients:

@@ -112,15 +112,15 @@ def load_credentials(session: Session) -> Credentials | None:
     return credentials
 
 
-def refuse_code(session: Session) -> None:
+def refuse_mfa_code(session: Session) -> None:
     """Raise an error if the profile, or one of its source profiles, needs an MFA code."""
-    profiles = session.full_config.get("profiles", {})
+    unread_profiles = dict(session.full_config.get("profiles", {}))
     name = session.get_config_variable("profile") or "default"
-    for _ in profiles:  # one iteration per profile at most, because profiles may form a cycle
-        profile = profiles.get(name, {})
+    while name in unread_profiles:  # profiles may form a cycle
+        profile = unread_profiles.pop(name)
         if "mfa_serial" in profile:
             raise exceptions.RefreshWithMFAUnsupportedError
-        name = profile.get("source_profile")  # None at the end of the chain
+        name = profile.get("source_profile")
 
 
 def frozen_keys(credentials: Credentials, profile: str) -> Keys:

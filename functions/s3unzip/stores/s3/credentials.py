@@ -189,7 +189,7 @@ class ProfileKeys:
 
         session = botocore_clients.open_session(self._profile, self.region)
         if again:
-            botocore_clients.refuse_code(session)
+            botocore_clients.refuse_mfa_code(session)
         # A credential process or a service may keep the chain waiting indefinitely.
         report = threading.Timer(
             SILENT_SECONDS, _log.warning, (WAITING, profile_name(self._profile) or "default")

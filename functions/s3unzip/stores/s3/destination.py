@@ -134,7 +134,7 @@ class S3Destination(Destination):
         self._try_with_checksums(
             "put",
             lambda: self._put_by_botocore(key, body, facts, if_absent=False, etag=etag),
-            describe=lambda: Call("PutObject", self._bucket, key, conditional=True),
+            describe=lambda: Call("PutObject", self._bucket, key, conditional=etag is not None),
         )
 
     def _put_by_botocore(
@@ -327,8 +327,8 @@ class S3Destination(Destination):
                 )
             except s3_errors() as error:
                 refusal = read_answer(error)
-                # Some servers require an MD5, but botocore sends a CRC-32. Each server refuses the
-                # request with a code of its own.
+                # Some servers require an MD5, but botocore sends a CRC-32. They refuse the request
+                # with different codes.
                 if is_unsupported(refusal) or refusal.status in {400, 405, 411}:
                     self._delete_each(batch)
                     continue

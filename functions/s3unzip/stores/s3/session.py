@@ -383,7 +383,7 @@ class Session:
         try:
             metadata: Any = self.client("control").head_bucket(Bucket=bucket)["ResponseMetadata"]
         except s3_errors() as error:
-            if read_answer(error).status is None:
+            if read_answer(error).status is None:  # no response
                 return True
             # The headers of a refusal also contain the region.
             metadata = getattr(error, "response")["ResponseMetadata"]  # noqa: B009 - attribute of `ClientError`
@@ -392,7 +392,7 @@ class Session:
             with self._lock:
                 self._aws.bucket_regions[bucket] = region
                 self._stores = {key: self._stores[key] for key in self._stores if key[0] != bucket}
-        return region is not None
+        return region is not None  # if unchanged, another thread may have switched it
 
     def _explain_fault(
         self, fault: errors.ServiceFaultError, answer: ServerAnswer, call: Call

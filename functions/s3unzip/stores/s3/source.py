@@ -140,7 +140,7 @@ def _read_body(chunks: Iterable[Buffer], length: int, call: Call) -> Iterator[Bu
 
     Raises:
         ServiceFaultError: the body broke after its first byte, or has fewer bytes.
-        StorageError: the body has more bytes, so none of its bytes can be trusted.
+        StorageError: the body is longer than requested, so none of its bytes can be trusted.
     """
     size = 0
     try:
