@@ -210,6 +210,12 @@ IGNORED = {"AWS_IGNORE_CONFIGURED_ENDPOINT_URLS": "true"}
         ("s3://bucket/prefix", {}, ("--dest-endpoint-url", "http://127.0.0.1:9"), 0),
         ("s3://bucket/prefix", {"AWS_CONFIG_FILE": "config"}, (), 0),
         ("s3://bucket/prefix", {"AWS_ENDPOINT_URL": "http://127.0.0.1:9", **IGNORED}, (), 2),
+        (
+            "s3://bucket/prefix",
+            {"AWS_ENDPOINT_URL": "http://127.0.0.1:9", **IGNORED},
+            ("--endpoint-url", "http://127.0.0.1:9"),
+            0,
+        ),
         ("s3://bucket/prefix", {}, ("--endpoint-url", "https://s3.eu-west-1.amazonaws.com"), 2),
         ("out", {}, (), 0),
     ],

@@ -14,7 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import click
 import msgspec
+from click.core import ParameterSource
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -291,8 +293,8 @@ class Arguments(Struct, frozen=True):
         """Return the configuration of the stores; raise `UsageError` if its options are invalid."""
         values = self._values_of(StoreConfig)
         s3_endpoint = os.environ.get("AWS_ENDPOINT_URL_S3")
-        # Without the option, the value is that of the variable.
-        is_typed = values.get("endpoint_url") != (os.environ.get("AWS_ENDPOINT_URL") or None)
+        url_source = click.get_current_context().get_parameter_source("endpoint_url")
+        is_typed = url_source is ParameterSource.COMMANDLINE
         if not is_typed and os.environ.get(IGNORE_VARIABLE, "").lower() == "true":
             values["endpoint_url"] = None
         # As in botocore, the variable for S3 alone replaces AWS_ENDPOINT_URL. With --env, the URL
