@@ -217,10 +217,10 @@ def _sort_member(results: Results, stages: _Stages) -> None:
     }
     match current_stage(ended):
         case Stage.LINK:
-            # A member that is copied needs no scan: its tasks are in `LINK` from the start.
-            results.to_link.append(
-                [task for task, _ in stages.get(Stage.SCAN) or stages[Stage.LINK]]
-            )
+            # A member that is copied needs no scan: its tasks are in `LINK` from the start. If its
+            # uploads were aborted, several rounds have a task for the same part.
+            tasks = stages.get(Stage.SCAN) or stages[Stage.LINK]
+            results.to_link.append(list({task.part: task for task, _ in tasks}.values()))
         case Stage.FINISH:
             # All outcomes exist in this stage; the condition is only for the type checker.
             results.to_finish.append(
