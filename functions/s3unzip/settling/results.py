@@ -219,8 +219,8 @@ def _sort_member(results: Results, stages: _Stages) -> None:
         case Stage.LINK:
             # A member that is copied needs no scan: its tasks are in `LINK` from the start. If its
             # uploads were aborted, several rounds have a task for the same part.
-            tasks = stages.get(Stage.SCAN) or stages[Stage.LINK]
-            results.to_link.append(list({task.part: task for task, _ in tasks}.values()))
+            parts = {task.part: task for task, _ in stages.get(Stage.SCAN) or stages[Stage.LINK]}
+            results.to_link.append(list(parts.values()))
         case Stage.FINISH:
             # All outcomes exist in this stage; the condition is only for the type checker.
             results.to_finish.append(
@@ -360,8 +360,7 @@ def read_results_to_resume(step: Step, plan: PlanSummary) -> Results:
         for upload_id, span in results.uploads.items()
         if upload_id in needed
         for row in step.read_rows(span)  # the span contains one row
-        if Upload(row.key, upload_id)
-        not in step.calls.run("list", lambda: list(step.destination.uploads(row.key)))  # noqa: B023 - called at once
+        if not _is_listed(step, Upload(row.key, upload_id))
     }
     if aborted:
         for number in step.records.list_rounds():
@@ -370,12 +369,22 @@ def read_results_to_resume(step: Step, plan: PlanSummary) -> Results:
                 if task.slice is None or task.slice.upload_id not in aborted:
                     tasks.append(task)
                 elif task.parts > 1:  # without a slice, the stage of its member is `LINK`
-                    member = aborted[task.slice.upload_id]  # a damaged task may name another one
-                    tasks.append(replace(task, slice=None, member=member))
+                    # The member is that of the row: a damaged task may name another one.
+                    tasks.append(replace(task, slice=None, member=aborted[task.slice.upload_id]))
             step.records.write_round(number, tasks)
         results = read_results(step, plan)
     abort_leftover_uploads(step, results.large, results.uploads)
     return results
+
+
+def _is_listed(step: Step, upload: Upload) -> bool:
+    """Return whether an upload exists; keys are not compared, as some stores list them encoded."""
+    return step.calls.run(
+        "list",
+        lambda: any(
+            listed.upload_id == upload.upload_id for listed in step.destination.uploads(upload.key)
+        ),
+    )
 
 
 def abort_split_uploads(step: Step, results: Results) -> None:
