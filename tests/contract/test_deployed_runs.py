@@ -115,6 +115,15 @@ def test_a_call_that_is_refused(
             r"HTTP 405, but not as AWS does; check --endpoint-url",
         ),
         (DENIED, "cloudformation:DescribeStacks"),
+        # An answer without the stack.
+        (
+            Reply(200, b"<a><DescribeStacksResult/></a>"),
+            "DescribeStacks: the endpoint does not answer as AWS does",
+        ),
+        (
+            Reply(200, b"<a><DescribeStacksResult><Stacks/></DescribeStacksResult></a>"),
+            "DescribeStacks: the endpoint does not answer as AWS does",
+        ),
         # The page of a proxy or of a portal.
         (Reply(200, b"<html/>"), "DescribeStacks: the endpoint does not answer as AWS does"),
         (Reply(200, b"Please sign in"), "DescribeStacks: the endpoint does not answer as AWS does"),

@@ -92,7 +92,8 @@ def translating_errors(action: str) -> Iterator[None]:
         ) from None
     except exceptions.ClientError as error:
         raise _translate_error(error, action) from None
-    except (parsers.ResponseParserError, KeyError):  # no XML; a page in place of JSON has no field
+    # No XML, or a page in place of JSON; or XML without the elements of the answer.
+    except (parsers.ResponseParserError, LookupError):
         raise ServiceFaultError(
             f"{action}: the endpoint does not answer as AWS does; check --endpoint-url"
         ) from None
@@ -172,7 +173,8 @@ class DeployedRuns(RunList):
         )
         for name in names:
             try:
-                stack = self.ask("cloudformation:DescribeStacks", StackName=name)["Stacks"][0]
+                with translating_errors("cloudformation:DescribeStacks"):  # also without a stack
+                    stack = self.ask("cloudformation:DescribeStacks", StackName=name)["Stacks"][0]
             except NotFoundError:
                 continue
             except AccessDeniedError as error:  # the user may have the right for the other name
