@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import Struct
 
 from s3unzip.context import Context, Progress
-from s3unzip.errors import S3UnzipError, ServiceFaultError, is_out_of_memory
+from s3unzip.errors import NO_MEMORY, S3UnzipError, ServiceFaultError, is_out_of_memory
 from s3unzip.extraction.task import run_task
 from s3unzip.local.process_setup import start_logging
 from s3unzip.local.runs import OpenUploads
@@ -104,10 +104,7 @@ def do_attempt(run: Run, task: Task, context: Context) -> AttemptEnd:
         if not is_out_of_memory(failure):
             raise
         return AttemptEnd(
-            ServiceFaultError(
-                f"{task.id}: its worker has no memory left, or cannot start another thread: use "
-                "fewer --workers, or raise the limit (ulimit -v, or -u for threads)"
-            ),
+            ServiceFaultError(f"{task.id}: its worker has {NO_MEMORY}"),
             lost=True,
         )
     finally:
