@@ -36,8 +36,8 @@ class Progress:
         """Receive what was added to the counts since the last call.
 
         The counts are: members extracted, unchanged and failed; bytes read, copied and written; and
-        bytes of work done. At the end, the sum of all `bytes_done` is `PlanSummary.work`. No value
-        is negative, and repeated work is counted only once.
+        bytes of work done. The sum of all `bytes_done` grows up to `PlanSummary.work`. No value is
+        negative, and repeated work is counted only once.
         """
 
     def failed(self, outcomes: Sequence[Outcome]) -> None:
@@ -99,6 +99,6 @@ class Context(Struct, frozen=True):
             self.clock,
             self.tuning.retry_seconds,
             self.tuning.puts_in_flight,
-            first_limit=self.initial_concurrency,
+            initial_concurrency=self.initial_concurrency,
             faults=self.faults,
         )

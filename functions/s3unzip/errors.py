@@ -242,13 +242,6 @@ def lasting_errors(root: type[S3UnzipError] = S3UnzipError) -> list[str]:
     return [root.__name__, *names]
 
 
-# What the user can do after `is_out_of_memory`.
-NO_MEMORY = (
-    "no memory left, or no more threads: use fewer --workers, or raise the limit "
-    "(ulimit -v, or -u for threads)"
-)
-
-
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an error means that memory ran out for an object or for a thread's stack."""
     return isinstance(error, MemoryError) or "can't start new thread" in str(error)

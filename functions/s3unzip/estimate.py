@@ -272,9 +272,8 @@ def _task_seconds(task: Task, platform: Platform, tuning: Tuning, at_once: int) 
         calls += LARGE_CALLS
     if task.kind is TaskKind.COPY:
         return calls * platform.latency + task.size / rates.S3_REQUEST_COPY / tuning.parts_in_flight
-    last_part = (
-        min(tuning.part_bytes, task.size) / platform.upload_rate
-    )  # sent when all is inflated
+    # The last part is sent after everything is inflated.
+    last_part = min(tuning.part_bytes, task.size) / platform.upload_rate
     seconds = calls * platform.latency + last_part + max(moving, inflating)
     if task.kind is TaskKind.SCAN:  # a segment is read twice: for the scan, then for the extraction
         seconds += _scan_seconds(task, platform, bandwidth)

@@ -62,10 +62,10 @@ def check_same_archive(
         return
     is_same = pin is None or recorded.pin is None or recorded.pin == pin
     if recorded.source.public != source.public or not is_same:
-        version = recorded.pin and f"{recorded.pin.size:,} bytes with the ETag {recorded.pin.etag}"
+        version = recorded.pin and f"{recorded.pin.size:,} bytes, ETag {recorded.pin.etag}"
         raise UsageError(
             f"{source.public} is not extracted: its run would have the id {run}, but a run of "
-            f"{recorded.source.public}, version {version}, already has this id; put the archive "
+            f"{recorded.source.public} (version: {version}) already has this id; put the archive "
             "under another key"
         )
 

@@ -170,7 +170,7 @@ def _make_parameter(name: str, changes: dict[str, Any]) -> click.Parameter:
     if is_repeatable:
         default = ()
     elif declared.kind is str:
-        default = None  # shows whether --key-template was typed: --prefix excludes it
+        default = None  # None: not typed; the default is that of the class with the option
     settings |= {
         "default": default,
         "show_default": bool(default),

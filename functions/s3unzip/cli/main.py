@@ -201,7 +201,11 @@ def _report_foreign_error(error: Exception) -> int:
         failure = translate_error(error, str(error.filename or "this machine"))
         return _print_error(failure, failure.exit_code)
     if errors.is_out_of_memory(error):
-        return _print_error(errors.NO_MEMORY, errors.ServiceFaultError.exit_code)
+        return _print_error(
+            "no memory left, or no more threads: use fewer --workers, or raise the limit "
+            "(ulimit -v, or -u for threads)",
+            errors.ServiceFaultError.exit_code,
+        )
     if os.environ.get("S3UNZIP_DEBUG"):
         traceback.print_exc()
     return _print_error(

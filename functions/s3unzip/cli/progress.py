@@ -189,7 +189,7 @@ class RunDisplay(Progress):
         if has_estimate and speed > 0:
             remaining = f"about {show_seconds((1 - share) / speed)} left"
         rate = ""
-        if earlier.time < now:  # the first look of a phase has no earlier moment
+        if earlier.time < now:  # the first call in a phase has no earlier moment
             rate = (
                 f"{(done - earlier.members) / interval:,.0f} members/s, "
                 f"{show_bytes(speed * plan.bytes_out)}/s"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import Struct
 
 from s3unzip.context import Context, Progress
-from s3unzip.errors import NO_MEMORY, S3UnzipError, ServiceFaultError, is_out_of_memory
+from s3unzip.errors import S3UnzipError, ServiceFaultError, is_out_of_memory
 from s3unzip.extraction.task import run_task
 from s3unzip.local.process_setup import start_logging
 from s3unzip.local.runs import OpenUploads
@@ -104,7 +104,10 @@ def do_attempt(run: Run, task: Task, context: Context) -> AttemptEnd:
         if not is_out_of_memory(failure):
             raise
         return AttemptEnd(
-            ServiceFaultError(f"{task.id}: its worker has {NO_MEMORY}"),
+            ServiceFaultError(
+                f"{task.id}: its worker has no memory left, or no more threads: use fewer "
+                "--workers, or raise the limit (ulimit -v, or -u for threads)"
+            ),
             lost=True,
         )
     finally:

@@ -382,8 +382,8 @@ def _assess_without_report(
         raise
     except StorageError:  # a part cannot be read: treat the archive as not split
         tail = last_part
-    put_together = find_runs(request.source, runs.stores, calls, int(tail.modified or 0.0))
-    reports = (runs.records(other).find_report() for other in put_together)
+    same_second_runs = find_runs(request.source, runs.stores, calls, int(tail.modified or 0.0))
+    reports = (runs.records(other).find_report() for other in same_second_runs)
     if any(
         (report.source, report.pin) == (request.source, tail.pin)
         and report.verdict is not Verdict.SOURCE_CHANGED  # the same bytes have been put back
@@ -393,7 +393,7 @@ def _assess_without_report(
     run = run_id(request, tail.pin, tail.modified)
     state = runs.state(run)
     # A run at work may be of another archive with this stem; a look-up after its end shows that.
-    if state == RUNNING or RUNNING in map(runs.state, put_together):
+    if state == RUNNING or RUNNING in map(runs.state, {*same_second_runs} - {run}):
         return RUNNING
     recorded = look_up_run(runs.records(run))
     has_begun = state is not None or recorded.plan is not None or recorded.begins_anew

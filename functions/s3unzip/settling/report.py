@@ -90,8 +90,10 @@ def find_runs(source: Location, stores: Stores, calls: Calls, second: int) -> li
 
 def find_reports(source: Location, stores: Stores, calls: Calls, second: int) -> list[Report]:
     """Return the reports of the runs that `find_runs` returns."""
-    runs = find_runs(source, stores, calls, second)
-    reports = (RunRecords.open(stores, run, calls).find_report() for run in runs)
+    reports = (
+        RunRecords.open(stores, run, calls).find_report()
+        for run in find_runs(source, stores, calls, second)
+    )
     return [report for report in reports if report is not None]
 
 

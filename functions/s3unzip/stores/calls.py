@@ -67,9 +67,9 @@ class AimdLimiter:
     after the last cut can cause the next cut.
     """
 
-    def __init__(self, max_concurrency: int, first: int = FIRST_CALLS) -> None:
+    def __init__(self, max_concurrency: int, initial_concurrency: int = FIRST_CALLS) -> None:
         self._max_concurrency = max_concurrency
-        self.limit = min(max_concurrency, first)  # the current maximum number of concurrent calls
+        self.limit = min(max_concurrency, initial_concurrency)  # the current maximum
         self._starting = True  # whether no call has been throttled yet
         self._active = 0  # number of calls that are running
         self._successes = 0  # successful calls since the limit last changed
@@ -123,7 +123,7 @@ class Calls:
         clock: clock of the process.
         budget_seconds: time for which calls are repeated; used only if `faults` is None.
         at_once: maximum number of concurrent paced calls.
-        first_limit: the same when the step begins (see `AimdLimiter`).
+        initial_concurrency: the same when the step begins (see `AimdLimiter`).
         faults: budget shared by all calls of the process. If None, this step has its own.
     """
 
@@ -132,7 +132,7 @@ class Calls:
         clock: Clock,
         budget_seconds: float,
         at_once: int,
-        first_limit: int = FIRST_CALLS,
+        initial_concurrency: int = FIRST_CALLS,
         faults: FaultBudget | None = None,
     ) -> None:
         self._clock = clock
@@ -142,7 +142,7 @@ class Calls:
         self._ended = threading.Event()
         # The fault that used up the budget. After this fault, no call of this step is repeated.
         self._final_fault: ServiceFaultError | None = None
-        self.pace = AimdLimiter(at_once, first_limit)
+        self.pace = AimdLimiter(at_once, initial_concurrency)
 
     def run(self, kind: Kind, call: Callable[[], T], store: Store | None = None) -> T:
         """Return the result of `call`; retry while the budget lasts.

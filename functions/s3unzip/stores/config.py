@@ -128,7 +128,7 @@ def parse_location(text: str) -> Location:
                 f"{scheme}://{host.partition(':')[0]}:...: the port is not a number; a slash in a "
                 "password is written %2F"
             )
-        with suppress(UnicodeError):  # urllib3 cannot encode a name such as "bücher.example"
+        with suppress(UnicodeError):  # urllib3 alone cannot encode "bücher.example"
             host = re.sub(
                 r"[^:@]*(?=(:[0-9]*)?\Z)", lambda name: name[0].encode("idna").decode(), host
             )

@@ -496,7 +496,7 @@ def test_a_run_of_another_archive_is_no_verdict(site: Site) -> None:
     assert all(
         words in str(lost.message)
         for words in (
-            f'but a run of s3://arrivals/b/a.zip, version {len(GOOD)} bytes with the ETag "',
+            f'but a run of s3://arrivals/b/a.zip (version: {len(GOOD)} bytes, ETag "',
             "put the archive under another key",
         )
     )

@@ -647,13 +647,13 @@ def _parse_crc(metadata: str) -> int | None:
 
 
 def _is_written(stored: StoredObject, body: Buffer, facts: ObjectFacts) -> bool:
-    """Return whether `stored` has the size and checksum of `body`, and the metadata in `facts`.
+    """Return whether `stored` has the size and checksum of `body`, and the CRC-32 in `facts`.
 
     A checksum that the store does not return is not compared.
     """
     return (
         stored.size == memoryview(body).nbytes
-        and stored.crc32 == _parse_crc(facts.metadata.get(CRC_KEY, ""))  # from the metadata
+        and stored.crc32 == _parse_crc(facts.metadata.get(CRC_KEY, ""))  # both from metadata
         and stored.checksum in {None, zlib.crc32(body)}
     )
 

@@ -254,8 +254,8 @@ class Session:
         """
         if bucket in self._checked or self.is_forked():  # in a fork, obstore never returns
             return
-        # The answer if the GET succeeds: no object has this key, so the server is a web server,
-        # which answers every request with a page. A HEAD for the bucket would require botocore.
+        # If the GET of this missing key succeeds, the server answers every request with a page,
+        # even a PUT, with a 200 and an ETag. A HEAD for the bucket would require botocore.
         answer = ServerAnswer(200, code="", message=NOT_S3)
         try:
             obstore.get(self.reader(bucket), ".s3unzip-reach")
