@@ -43,7 +43,7 @@ def current_stage(ended: Mapping[Stage, bool]) -> Stage:
     """
     latest = max(ended, key=list(Stage).index)  # the last stage in the order of declaration
     if ended[latest]:
-        return AFTER_TASKS.get(latest, latest)
+        return AFTER_TASKS.get(latest, latest)  # settling ends the stages without tasks
     return latest
 
 

@@ -182,6 +182,7 @@ def _handle_version(
     Args:
         is_new: whether this is the first delivery of a recent event.
     """
+    # An archive that the store refuses to read is reported, whatever the gate says.
     if archive.refusal is None and not _may_open(put, archive, invocation):
         return
     bind_run(archive.run, str(put.source))

@@ -166,7 +166,7 @@ def _list_run(recent: ListedRun, run_list: RunList) -> ListedRun | None:
             state,
             report.started,
             round(max(0.0, report.finished - report.started), 3),
-            **_list_places(report),
+            **_shared_fields(report),
             members=report.members,
             extracted=report.extracted,
             unchanged=report.unchanged,
@@ -178,10 +178,10 @@ def _list_run(recent: ListedRun, run_list: RunList) -> ListedRun | None:
     state = recent.state or run_list.state(recent.run) or ENDED
     if state == ENDED:  # without a report
         state = "UNFINISHED"
-    places = {}
+    shared_fields = {}
     if plan is not None:
-        places = _list_places(plan.run)
-    return replace(recent, state=state, **places)
+        shared_fields = _shared_fields(plan.run)
+    return replace(recent, state=state, **shared_fields)
 
 
 def _read_current_report(records: RunRecords, state: str) -> Report | None:
@@ -197,7 +197,7 @@ def _read_current_report(records: RunRecords, state: str) -> Report | None:
     return report
 
 
-def _list_places(described: Report | Request) -> dict[str, Any]:
+def _shared_fields(described: Report | Request) -> dict[str, Any]:
     """Return the fields of `ListedRun` that a report and a request have in common."""
     return {
         "source": str(described.source),
@@ -212,12 +212,12 @@ def _cells(run: ListedRun) -> tuple[str, ...]:
     figures = ("", "", "")
     if run.seconds is not None:
         figures = (show_seconds(run.seconds), f"{run.members:,}", f"{run.failed:,}")
-    places = ""
+    source_and_folder = ""
     if run.source:
-        places = f"{run.source} -> {run.folder}"
+        source_and_folder = f"{run.source} -> {run.folder}"
     if run.route:
-        places += f"  route {run.route}"
-    return (show_time(run.started), run.state, *figures, run.run, printable(places))
+        source_and_folder += f"  route {run.route}"
+    return (show_time(run.started), run.state, *figures, run.run, printable(source_and_folder))
 
 
 @command(f"run env {SERVER_OPTIONS} failures html json", run=LATEST)

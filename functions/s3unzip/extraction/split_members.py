@@ -122,11 +122,11 @@ class _ScanReader:
         if not self._first_bytes:
             self._start = start
             self._first_bytes = b"".join(self._data.read(ByteRange(start, stop)))
-        if self._start <= start < self._start + len(self._first_bytes):
-            held_bytes = self._first_bytes[start - self._start : stop - self._start]
-            start += len(held_bytes)
-            yield held_bytes
-        yield from self._data.read(ByteRange(start, stop))  # none, if all of the bytes are held
+        held_stop = self._start + len(self._first_bytes)
+        if self._start <= start < held_stop:
+            yield self._first_bytes[start - self._start : stop - self._start]
+            start = min(stop, held_stop)
+        yield from self._data.read(ByteRange(start, stop))  # no request if the range is empty
 
 
 class _SlicePlan(NamedTuple):

@@ -173,7 +173,7 @@ class DeployedRuns(RunList):
         )
         for name in names:
             try:
-                with translating_errors("cloudformation:DescribeStacks"):  # if no stack is named
+                with translating_errors("cloudformation:DescribeStacks"):  # "Stacks" may be empty
                     stack = self.ask("cloudformation:DescribeStacks", StackName=name)["Stacks"][0]
             except NotFoundError:
                 continue

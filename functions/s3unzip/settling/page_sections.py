@@ -206,7 +206,7 @@ def failures(report: Report, environment_options: str) -> Markup:
     reasons_table = _reasons_table(report, row_reasons, environment_options)
     content = [element("div", {"id": "reasons"}, reasons_table)]
     if rows:
-        content.append(_filter(row_reasons))
+        content.append(_filter_form(row_reasons))
         content.append(
             element("div", {"id": "failed"}, _failed_members(report, rows, environment_options))
         )
@@ -254,7 +254,7 @@ def _code_button(code: str, row_reasons: list[str]) -> Markup:
     )
 
 
-def _filter(row_reasons: list[str]) -> Markup:
+def _filter_form(row_reasons: list[str]) -> Markup:
     """Return the form that filters the rows; it stays hidden if the page's script does not run.
 
     `row_reasons` holds the reason for each row.
