@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import click
+from click.core import augment_usage_errors
 
 from s3unzip.cli.arguments import Arguments
 from s3unzip.errors import UsageError
@@ -88,11 +89,8 @@ class _GroupedCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse arguments; add the context to errors, so that their messages name the command."""
-        try:
+        with augment_usage_errors(ctx):
             return super().parse_args(ctx, args)
-        except click.UsageError as error:
-            error.ctx = error.ctx or ctx
-            raise
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
