@@ -42,15 +42,6 @@ def run_program() -> None:
         from s3unzip.cli.terminal import repair_streams
 
         repair_streams()
-        if sys.argv[1:] == ["--version"]:  # this needs no other module
-            from contextlib import suppress
-
-            from s3unzip.version import __version__
-
-            with suppress(OSError):  # after an error, `run_command` tries again and reports it
-                sys.stdout.write(f"s3unzip {__version__}\n")
-                sys.stdout.flush()
-                sys.exit(0)
         from s3unzip.cli.main import main as run_command
 
         run_command()

@@ -54,7 +54,7 @@ BOTOCORE = {"boto3", "botocore.session", "botocore.client", "botocore.exceptions
 @pytest.mark.parametrize(
     ("words", "absent"),
     [
-        ("--version", {"click", "msgspec", *CLIENTS, *SHOWS, *RARE, *RUNS, *AWS}),
+        ("--version", {"msgspec", "s3unzip.cli.arguments", *CLIENTS, *SHOWS, *RARE, *RUNS, *AWS}),
         ("--help", {"msgspec", "s3unzip.cli.arguments", *CLIENTS, *SHOWS, *RARE, *RUNS, *AWS}),
         ("ls a.zip", {"hashlib", "isal", *CLIENTS, *SHOWS, *RARE, *RUNS, *AWS}),
         (
