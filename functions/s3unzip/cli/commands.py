@@ -18,7 +18,7 @@ from s3unzip.errors import UsageError
 from s3unzip.local import process_setup
 from s3unzip.model import Options
 from s3unzip.object_properties import ObjectProperties
-from s3unzip.options import HelpSection, read_options
+from s3unzip.options import HelpSection, RunOption, read_options
 from s3unzip.stores.config import StoreConfig, runs_home
 
 LEVELS = ("error", "warning", "info", "debug")
@@ -148,39 +148,39 @@ def _make_parameter(name: str, changes: dict[str, Any]) -> click.Parameter:
     metavar = "".join(words[len(names) :])
     if declared.choices:
         metavar = f"<{'|'.join(declared.choices)}>"
-    settings: dict[str, Any] = {"help": declared.help, "metavar": metavar or None}
-    if metavar.startswith("<"):  # the metavar lists the accepted values
-        settings["type"] = click.Choice(metavar.strip("<>").split("|"))
-    elif declared.kind in RANGES:
-        settings |= {
-            "type": RANGES[declared.kind](min=declared.minimum),
-            "callback": _check_maximum,
-        }
-    if declared.known_values:
-        settings["shell_complete"] = complete_from(declared.known_values)
-    settings |= SETTINGS.get(name, {})
+    settings = {
+        "help": declared.help,
+        "metavar": metavar or None,
+        **_describe_values(declared, metavar),
+        **SETTINGS.get(name, {}),
+    }
     is_repeatable = declared.default == () or declared.is_mapping
     if not names:
         if is_repeatable:
             settings["nargs"] = -1  # accepts any number of values
         return click.Argument([name], **settings | changes)
-    default = getattr(declared.default, "value", declared.default)  # "value" of an enum member
-    if is_repeatable:
-        default = ()
-    elif declared.kind is str:
-        default = None  # None: not typed; the default is that of the class with the option
     settings |= {
-        "default": default,
-        "show_default": bool(default),
         "multiple": is_repeatable,
         "is_flag": declared.kind is bool,
         "envvar": declared.variable,
         "show_envvar": True,
     }
-    settings |= changes
-    if settings.get("required"):
-        settings.pop("default")  # with a default, click would not require the option
-    return click.Option([name, *names], **settings)
+    # A text that is not typed is None: its default is that of the class with the option.
+    if not is_repeatable and declared.kind is not str:
+        default = getattr(declared.default, "value", declared.default)  # of an enum member
+        settings |= {"default": default, "show_default": bool(default)}
+    return click.Option([name, *names], **settings | changes)
+
+
+def _describe_values(declared: RunOption, metavar: str) -> dict[str, Any]:
+    """Return the settings that check and complete the values of a parameter."""
+    if metavar.startswith("<"):  # the metavar lists the accepted values
+        return {"type": click.Choice(metavar.strip("<>").split("|"))}
+    if declared.kind in RANGES:
+        return {"type": RANGES[declared.kind](min=declared.minimum), "callback": _check_maximum}
+    if declared.known_values:
+        return {"shell_complete": complete_from(declared.known_values)}
+    return {}
 
 
 def _start_logging(verbose: int) -> None:
