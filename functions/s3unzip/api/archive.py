@@ -22,8 +22,9 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from functools import partial
+from functools import cached_property, partial
 from heapq import merge
+from itertools import chain
 from typing import IO, Literal, Self, TypeVar
 
 from msgspec.structs import replace
@@ -253,7 +254,6 @@ class Archive(Mapping[str, ArchiveMember]):
         ).index
         check_selection(options, self._index, warn)
         self._pinned = self._adapter.pinned(self._location, self.pin)
-        self._positions: dict[str, int] | None = None  # by name; None until the first look-up
 
     def __repr__(self) -> str:
         return f"<Archive {self.source}: {len(self)} members>"
@@ -296,17 +296,6 @@ class Archive(Mapping[str, ArchiveMember]):
         Raises:
             NotFoundError: no selected member has that name; the error is also a `KeyError`.
         """
-        sound = self._index.selected
-        failures = self._index.failures
-        if self._positions is None:
-            # Refused members are numbered after the sound ones. A name that a sound and a refused
-            # member share refers to the sound one.
-            sound_positions = {member.path: position for position, member in enumerate(sound)}
-            refused_positions = {
-                member.path: position
-                for position, (member, _) in enumerate(failures, start=len(sound))
-            }
-            self._positions = refused_positions | sound_positions
         position = self._positions.get(name)
         if position is None:
             similar = near_names(str(name), self._positions)
@@ -314,10 +303,20 @@ class Archive(Mapping[str, ArchiveMember]):
             if similar:
                 advice = f"near: {', '.join(map(repr, similar))}"
             raise NoSuchMemberError(f"{name!r}: no such member in {self.source}; {advice}")
-        if position < len(sound):
-            return ArchiveMember(self._stream, sound[position])
-        member, problem = failures[position - len(sound)]
-        return ArchiveMember(self._stream, member, problem)
+        failures = self._index.failures
+        if position < len(failures):
+            member, problem = failures[position]
+            return ArchiveMember(self._stream, member, problem)
+        return ArchiveMember(self._stream, self._index.selected[position - len(failures)])
+
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        """The positions of the members by name: first the refused members, then the sound ones.
+
+        If a refused and a sound member share a name, the name refers to the sound one.
+        """
+        members = chain((member for member, _ in self._index.failures), self._index.selected)
+        return {member.path: position for position, member in enumerate(members)}
 
     def members(self) -> Iterator[ArchiveMember]:
         """Yield the selected members, including refused ones, in the order of the directory."""
