@@ -445,16 +445,18 @@ class _ObjectComparison:
                 return
             if not (page.in_order or any_order):
                 raise UnorderedListError(f"{self._prefix}: the store lists keys in another order")
-            extra: list[Difference] = []
+            extra = [
+                Difference(listed.key, Kind.EXTRA, found=_show_size(listed))
+                for listed in page.objects
+                if listed.key not in not_extra
+            ]
+            self._add(extra, {})
             pairs: list[tuple[_Expected, StoredObject]] = []
             for listed in page.objects:
                 member = unlisted.pop(listed.key, None)
-                # A key that is listed again is neither compared again nor counted as extra.
-                if member is not None:
+                if member is not None:  # a key that is listed again is not compared again
                     pairs.append((member, listed))
-                elif listed.key not in not_extra:
-                    extra.append(Difference(listed.key, Kind.EXTRA, found=_show_size(listed)))
-            self._compare_page(pairs, extra)
+            self._compare_page(pairs)
         missing = [
             _missing_or_resized(member, stored=None)
             for member in unlisted.values()
@@ -467,11 +469,9 @@ class _ObjectComparison:
             )
         self._add(missing, {})
 
-    def _compare_page(
-        self, pairs: Sequence[tuple[_Expected, StoredObject]], extra: Sequence[Difference]
-    ) -> None:
-        """Add the extra objects of a page, and compare its other objects with their members."""
-        differences = list(extra)
+    def _compare_page(self, pairs: Sequence[tuple[_Expected, StoredObject]]) -> None:
+        """Compare the listed objects of a page with their members."""
+        differences: list[Difference] = []
         proved: dict[str, Proof] = {}
         for member, listed in pairs:
             if not member.is_selected:  # the object is neither required nor extra
