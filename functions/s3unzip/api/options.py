@@ -124,24 +124,22 @@ def parse_after_success(text: str, source: Location, options: Options) -> AfterS
         UsageError: `text` is malformed, the store cannot delete or tag archives, or the archive
             would be deleted even though the options select only some of its members.
     """
-    action, _, tag = text.partition("=")
     if not source.store.deletes_archives:
         raise UsageError(
             f"after success: {source.public} cannot be deleted or tagged; only s3:// archives and "
             "files can"
         )
-    match action:
-        case "delete" if text == action:
-            rule = AfterSuccess(SourceAction.DELETE)
-            check_after_success(rule, options, "--after-success")
-            return rule
-        case "tag" if tag:
-            name, equals, value = tag.partition("=")
-            if not (name and equals):
-                raise UsageError(f"after success: a tag is NAME=VALUE, not {tag!r}")
-            if not source.store.tags_archives:
-                raise UsageError(f"after success: {source} is a file, and files have no tags")
-            check_tags({name: value})
-            return AfterSuccess(SourceAction.TAG, tags={name: value})
-        case _:
-            raise UsageError(f"after success: {text!r} must be delete or tag=NAME=VALUE")
+    if text == "delete":
+        rule = AfterSuccess(SourceAction.DELETE)
+        check_after_success(rule, options, "--after-success")
+        return rule
+    action, _, tag = text.partition("=")
+    if action != "tag" or not tag:
+        raise UsageError(f"after success: {text!r} must be delete or tag=NAME=VALUE")
+    name, equals, value = tag.partition("=")
+    if not (name and equals):
+        raise UsageError(f"after success: a tag is NAME=VALUE, not {tag!r}")
+    if not source.store.tags_archives:
+        raise UsageError(f"after success: {source} is a file, and files have no tags")
+    check_tags({name: value})
+    return AfterSuccess(SourceAction.TAG, tags={name: value})
