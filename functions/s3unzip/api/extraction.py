@@ -161,13 +161,10 @@ def names_several(word: str) -> bool:
     )
 
 
-def names_one(word: str, config: StoreConfig) -> bool:
-    """Return whether `word` names one archive; its key may look like a glob."""
-    return not names_several(word) or names_object(word, _open_sources(config))
-
-
-def names_object(word: str, stores: Stores) -> bool:
-    """Return whether `word` is an ``s3://`` URL that looks like a glob but names an object."""
+def names_one(word: str, stores: Stores) -> bool:
+    """Return whether `word` names one archive; the key of an object may look like a glob."""
+    if not names_several(word):
+        return True
     bucket, key = split_bucket(word.partition("://")[2])
     if not has_wildcards(key):
         return False
@@ -192,9 +189,9 @@ def find_archives(words: Sequence[str], config: StoreConfig) -> list[Location]:
         NotFoundError: a folder, a prefix or a glob contains no archive.
     """
     archives: dict[Location, None] = {}  # the dict is used as an ordered set
-    stores = _open_sources(config)
+    stores = open_sources(config)
     for word in words:
-        if not names_several(word) or names_object(word, stores):
+        if names_one(word, stores):
             archives[parse_source(word)] = None
         else:
             archives |= dict.fromkeys(_list_archives(word, stores))
@@ -204,28 +201,14 @@ def find_archives(words: Sequence[str], config: StoreConfig) -> list[Location]:
 def _list_archives(word: str, stores: Stores) -> list[Location]:
     """Return the archives of a folder, a prefix or a glob; `NotFoundError` if there are none."""
     if "://" in word:
-        bucket, key = split_bucket(word.partition("://")[2])
-        prefix, is_selected = select_keys(word)
-        pages = list_pages(
-            stores.destination(parse_destination(f"s3://{bucket}/")),
-            prefix,
-            partial(_make_calls().paced, "list"),
-        )
-        archives = [
-            Location("s3", bucket, listed.key)
-            for page in pages
-            for listed in page.objects
-            if is_selected(listed.key)
-            # A glob can name archives with any suffix.
-            and (has_wildcards(key) or _ARCHIVE.search(listed.key))
-        ]
+        named = _list_objects(word, stores)
         container = "prefix"
     else:
-        archives = [parse_source(str(path)) for path in sorted(_list_files(word))]
+        named = [parse_source(str(path)) for path in sorted(_list_files(word))]
         container = "folder"
     # Later pieces (a.zip.002) and earlier parts (a.z01) are left out: they are read with the file
     # that `advise_name` names.
-    archives = [archive for archive in archives if advise_name(archive) is None]
+    archives = [archive for archive in named if advise_name(archive) is None]
     if archives:
         return archives
     if has_wildcards(word) and not Path(word).is_dir():
@@ -233,6 +216,32 @@ def _list_archives(word: str, stores: Stores) -> list[Location]:
     raise NotFoundError(
         f"{word}: no archive is there: nothing below this {container} has a name that ends in .zip"
     )
+
+
+def _list_objects(word: str, stores: Stores) -> list[Location]:
+    """Return the archives below a prefix in S3, or all objects that a glob matches."""
+    bucket, key = split_bucket(word.partition("://")[2])
+    prefix, is_selected = select_keys(word)
+    destination = stores.destination(Location("s3", bucket, ""))
+    pages = list_pages(destination, prefix, partial(_make_calls().paced, "list"))
+    return [
+        Location("s3", bucket, listed.key)
+        for page in pages
+        for listed in page.objects
+        if is_selected(listed.key)
+        # A glob can name archives with any suffix.
+        and (has_wildcards(key) or _ARCHIVE.search(listed.key))
+    ]
+
+
+def _list_files(word: str) -> Iterator[Path]:
+    """Yield the archives below a folder, or the files that match a glob."""
+    if Path(word).is_dir():
+        for top, _, names in os.walk(word):
+            yield from (Path(top, name) for name in names if _ARCHIVE.search(name))
+    else:
+        # `Path.glob` would refuse absolute paths.
+        yield from filter(Path.is_file, map(Path, glob.glob(word, recursive=True)))  # noqa: PTH207
 
 
 def check_prefixes_differ(requests: Sequence[Request]) -> None:
@@ -253,17 +262,7 @@ def check_prefixes_differ(requests: Sequence[Request]) -> None:
             )
 
 
-def _list_files(word: str) -> Iterator[Path]:
-    """Yield the archives below a folder, or the files that match a glob."""
-    if Path(word).is_dir():
-        for top, _, names in os.walk(word):
-            yield from (Path(top, name) for name in names if _ARCHIVE.search(name))
-    else:
-        # `Path.glob` would refuse absolute paths.
-        yield from filter(Path.is_file, map(Path, glob.glob(word, recursive=True)))  # noqa: PTH207
-
-
-def _open_sources(config: StoreConfig) -> Stores:
+def open_sources(config: StoreConfig) -> Stores:
     """Return stores that treat the buckets of archives as destinations, which can be listed.
 
     If a setting of a destination is None, the setting of the archives is used.

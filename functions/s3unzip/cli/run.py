@@ -71,12 +71,13 @@ def run(arguments: Arguments) -> int:
     6 a store refused, 7 no member selected, 74 stdout cannot be written,
     130 stopped (143 by SIGTERM, 129 by SIGHUP).
     """
-    from s3unzip.api.extraction import names_one  # slow to import, and not needed for the help
+    # Slow to import, and not needed for the help.
+    from s3unzip.api.extraction import names_one, open_sources
 
     _require_destination(arguments)
     stores = arguments.config()
     check_access(stores, after_success=arguments.after_success)  # before the first request
-    is_one = len(arguments.sources) == 1 and names_one(arguments.sources[0], stores)
+    is_one = len(arguments.sources) == 1 and names_one(arguments.sources[0], open_sources(stores))
     if arguments.delete_extra and not is_one:
         raise UsageError("--delete-extra: is for one archive; run them one by one")
     requests = _make_requests(arguments, stores)

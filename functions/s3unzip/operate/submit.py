@@ -28,7 +28,7 @@ from msgspec import Struct, structs
 from s3unzip.api.extraction import (
     fixed_part,
     is_object,
-    names_object,
+    names_one,
     names_several,
     select_keys,
 )
@@ -148,7 +148,7 @@ def _list_named(name: str, runs: DeployedRuns) -> dict[str, int]:
     If `name` is the key of an object, it is not treated as a glob. Looking up a key takes one HEAD
     and does not require permission to list.
     """
-    if names_several(name) and not names_object(name, runs.stores):
+    if not names_one(name, runs.stores):
         return {listed["Key"]: listed["Size"] for listed in _list_objects(runs, *select_keys(name))}
     source = parse_source(name)
     try:
