@@ -110,8 +110,8 @@ simulate-mutants: .venv/ready  ## faults planted into the package, and how soon 
 fuzz: .venv/ready  ## SECONDS=3600 TARGET=directory|local|codecs|boundary|placing|answers|names
 	$(RUN) python -m tests.fuzz --seconds $(or $(SECONDS),600) $(if $(TARGET),--target $(TARGET))
 
-corpus: .venv/ready  ## tables of both corpora: expected and got; S3UNZIP_CORPUS=folder of the larger one
-	$(RUN) python -m tests.corpus.runner
+corpus: .venv/ready  ## both corpora, by all readers that are installed; S3UNZIP_CORPUS=folder of the larger one
+	CORPUS=long $(RUN) pytest -q tests/corpus
 
 mutants: .venv/ready  ## ONLY=zip/local.py SECONDS=3600: which faults no test sees
 	$(RUN) python -m tools.mutants --seconds $(or $(SECONDS),3600) \

@@ -12,6 +12,7 @@ import zstandard
 from s3unzip.model import Options
 from tests.corpus.checks import GOOD, INNER, raw, wide
 from tests.corpus.labels import (
+    ALL_READERS,
     TEXT,
     A,
     B,
@@ -22,6 +23,7 @@ from tests.corpus.labels import (
     unread,
     warns,
 )
+from tests.support.streams import EMPTY_BLOCKS, END_OF_STREAM
 from tests.support.zips import (
     BZIP2,
     DEFLATE,
@@ -37,12 +39,6 @@ from tests.support.zips import (
 )
 
 LARGE = b"".join(b"%07d the quick brown fox\n" % (number * 7919 % 10**7) for number in range(9_000))
-# Eight dynamic blocks of deflate without a byte: each has 91 bits.
-EMPTY_BLOCKS = bytes.fromhex(
-    "04c081000000000010ffd524000e040000000080f8af260170200000000000c47f35098003010000000020feab49"
-    "001c080000000000f15f4d02e040000000000088ff6a120007020000000040fc57930038100000000000e2bf9a"
-)
-LAST_BLOCK = b"\3\0"
 EMPTY_FRAME = bytes.fromhex("28b52ffd2000010000")  # of zstd
 SKIPPED_FRAME = struct.pack("<II", 0x184D2A50, 9) + b"any bytes"
 MANY_BYTES = bytes(2_000_000)
@@ -68,16 +64,16 @@ def _in_streams(method: int) -> Member:
     return Member("large.txt", LARGE, method, data=b"".join(compress(method, p) for p in pieces))
 
 
-FLUSHED = deflated(len(LARGE), zlib.Z_FULL_FLUSH).stored_data[: -len(LAST_BLOCK)]
+FLUSHED = deflated(len(LARGE), zlib.Z_FULL_FLUSH).stored_data[: -len(END_OF_STREAM)]
 SOUND = {
     "the last segment inflates to nothing": archive(
-        Member("large.txt", LARGE, DEFLATE, data=FLUSHED + EMPTY_BLOCKS * 900 + LAST_BLOCK), A
+        Member("large.txt", LARGE, DEFLATE, data=FLUSHED + EMPTY_BLOCKS * 900 + END_OF_STREAM), A
     ),
     "the first segment inflates to nothing": archive(
-        Member("large.txt", LARGE, DEFLATE, data=EMPTY_BLOCKS * 900 + FLUSHED + LAST_BLOCK), A
+        Member("large.txt", LARGE, DEFLATE, data=EMPTY_BLOCKS * 900 + FLUSHED + END_OF_STREAM), A
     ),
     "nothing but empty blocks": archive(
-        Member("empty", method=DEFLATE, data=EMPTY_BLOCKS * 900 + LAST_BLOCK), A
+        Member("empty", method=DEFLATE, data=EMPTY_BLOCKS * 900 + END_OF_STREAM), A
     ),
     "a block for every 100 bytes": archive(deflated(100, zlib.Z_FULL_FLUSH), A),
     "an empty stored block after every 1,000 bytes": archive(deflated(1000, zlib.Z_SYNC_FLUSH), A),
@@ -88,7 +84,7 @@ SOUND = {
         Member("m", TEXT, ZSTD, data=SKIPPED_FRAME * 9 + compress(ZSTD, TEXT) + SKIPPED_FRAME), A
     ),
     "zstd frames": archive(_in_streams(ZSTD)),
-    "bzip2 streams": unread("zipfile unzip bsdtar 7zz", archive(_in_streams(BZIP2))),
+    "bzip2 streams": unread(ALL_READERS, archive(_in_streams(BZIP2))),
     "xz streams": unread("bsdtar", archive(_in_streams(XZ))),
     "a dictionary of 4 GiB for 35 bytes": archive(
         Member("a", TEXT, LZMA, data=LZMA_DATA[:5] + b"\xff\xff\xff\xff" + LZMA_DATA[9:]), A
@@ -123,7 +119,7 @@ SOUND = {
     "a hundred directories in another": archive(Member("d/" * 100), A),
     "the end record alone": archive(),
     "a header that is listed twice, and not selected": unread(
-        "zipfile unzip bsdtar 7zz",
+        ALL_READERS,
         archive(
             Member("b.txt", TEXT),
             replace(A, key=""),
@@ -170,7 +166,7 @@ ROWS = [
         )
     ),
     fails("stream-truncated", archive(Member("a", TEXT, DEFLATE, data=EMPTY_BLOCKS), A)),
-    fails("size-mismatch", archive(Member("a", TEXT, DEFLATE, data=LAST_BLOCK), A)),
+    fails("size-mismatch", archive(Member("a", TEXT, DEFLATE, data=END_OF_STREAM), A)),
     rejects(
         "too-many-entries", wide(zip64_eocd={"entries": 1 << 63, "disk_entries": 1 << 63}), wide()
     ),

@@ -155,6 +155,10 @@ TEXT = b"hello, hello, hello, hello, archive"
 A = Member("a.txt", TEXT)
 B = Member("b.txt", TEXT, DEFLATE)
 PLAIN = archive(A, B)
+SECRET = b"open sesame"
+OPENING = Policy(password=SECRET)
+LENIENT = Policy(lenient=True)
+ALL_READERS = "zipfile unzip bsdtar 7zz"
 
 
 def _case(code: str, bad: Archive, good: Archive, policy: Policy | None) -> Case:

@@ -32,16 +32,9 @@ class ArchiveLabel(NamedTuple):
         return (CORPUS / "archives" / self.path).read_bytes()
 
 
-def find_absence() -> str:
-    """Return in one line that the corpus is absent; empty if it is there or has to be."""
-    if VARIABLE in os.environ or CORPUS.is_dir():
-        return ""
-    return f"the larger corpus does not lie beside the checkout, and {VARIABLE} names no place"
-
-
 def read_labels() -> list[ArchiveLabel]:
-    """Return every archive with its labels; none if the corpus is absent."""
-    if find_absence():
+    """Return every archive with its labels; none if the corpus is absent and not asked for."""
+    if not (VARIABLE in os.environ or CORPUS.is_dir()):
         return []
     members = defaultdict[str, list[MemberLabel]](list)
     for line in (CORPUS / "members.jsonl").read_bytes().splitlines():

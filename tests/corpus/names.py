@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from s3unzip.zip import Policy
 from tests.corpus.labels import (
+    ALL_READERS,
     TEXT,
     A,
     Archive,
@@ -110,7 +111,7 @@ def _encoded(encoding: str, *, path: bool = False) -> Archive:
 
 SOUND = {
     "longer than a file system takes": unread(
-        "zipfile unzip bsdtar 7zz", _one("n" * 256, in_folder="name-refused")
+        ALL_READERS, _one("n" * 256, in_folder="name-refused")
     ),
     "three dots": replace(_one(".../a.txt"), warnings="name-trailing-space-dot"),
     **{f"plain {number}": _one(name) for number, name in enumerate(PLAIN_NAMES)},

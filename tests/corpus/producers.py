@@ -14,6 +14,10 @@ from typing import Any
 
 from s3unzip.zip import Policy
 from tests.corpus.labels import (
+    ALL_READERS,
+    LENIENT,
+    OPENING,
+    SECRET,
     TEXT,
     Archive,
     Member,
@@ -40,9 +44,6 @@ from tests.support.zips import (
     zip64_extra,
 )
 
-SECRET = b"open sesame"
-LENIENT = Policy(lenient=True)
-OPENING = Policy(password=SECRET)
 UTF8 = 0x800
 FOLDER_BITS = 0o40755 << 16 | 0x10
 UTF8_GUESSED = "name-encoding-guess"
@@ -135,7 +136,6 @@ OEM = Member(b"\x84pfel.txt", TEXT, DEFLATE, key="\u00e4pfel.txt")  # cp437
 LOG = Member("a/log.txt", log_lines(400_000), DEFLATE)
 NOISE = Member("noise.bin", Random(5).randbytes(20_000))
 LARGE = (LOG, NOISE, B, Member("empty"))
-ALL_READERS = "zipfile unzip bsdtar 7zz"
 
 FAMILIES = {
     "Info-ZIP": {
@@ -479,7 +479,7 @@ FAMILIES = {
             ),
         ),
         "as3corelib: empty members as folders": unread(
-            "zipfile unzip bsdtar 7zz",
+            ALL_READERS,
             archive(
                 Member("202301/a.csv", TEXT),
                 Member("202303", in_folder=""),
