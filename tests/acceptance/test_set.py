@@ -11,6 +11,7 @@ import threading
 import time
 import tracemalloc
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,30 @@ import pytest
 
 from acceptance import cases, incidents, site
 from acceptance.__main__ import main
+from embedded.deploy import make_client, start_aws
 from embedded.pipeline import DeployedPipeline
 from s3unzip.cli.terminal import Stopping
 from s3unzip.settings import GIB, MIB, Variable
-from tests.e2e.functions import with_variables, without_events, without_workers
+from tests.e2e.conftest import with_variables, without_events, without_workers
 from tests.support import servers
+from tests.support.assemblies import for_embedded_aws
 from tests.support.processes import Ended
+
+# Members of the runs that the set stops, so that few of them keep a run active long enough. Those
+# of the case overwrite are written at once: both of its runs write the same keys.
+SLOW_PUTS = "0.2 ^/[^/]+/acceptance-[^/]+-(abort|resume)-[^/]+/"
+
+
+@pytest.fixture(scope="module")
+def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedPipeline]:
+    """The stack, once a module; its retries wait a fiftieth of their time."""
+    with start_aws(wait_scale=0.02, slow_puts=SLOW_PUTS) as aws:
+        secrets = make_client("secretsmanager", aws.environment)
+        secret = secrets.create_secret(Name="archives", SecretString="correct horse")["ARN"]
+        yield DeployedPipeline.create(
+            for_embedded_aws(tmp_path_factory, "acceptance", secret), aws.environment
+        )
+
 
 NAMES = [
     case.name for case in (*cases.CASES, *incidents.INCIDENTS, *cases.published_cases(full=False))

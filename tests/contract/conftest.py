@@ -1,19 +1,121 @@
-"""The servers, started once a session, and the places on them, empty for each test."""
+"""What the contract suite runs over: servers, started once a session, and places on them.
 
-from collections.abc import Iterator
+A place is empty for each test. It is what the implementations of a port have in common.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from embedded.ministack import EmbeddedAws
+from s3unzip.errors import S3UnzipError
 from s3unzip.model import Location
+from s3unzip.stores import Stores, archives, listing, run_store
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.open import OpenedStores
-from s3unzip.stores.s3 import aws_session, session
-from tests.contract.places import Place, s3_place
+from s3unzip.stores.ports import Buffer, Destination, ObjectFacts, StoredObject
+from s3unzip.stores.s3.aws_session import AwsSession
+from s3unzip.stores.s3.session import Session
 from tests.support.memory import MemoryStores
-from tests.support.servers import VERSITY, find_versitygw, require_embedded_aws, run_versitygw
+from tests.support.servers import (
+    HANG_SECONDS,
+    VERSITY,
+    Asked,
+    HttpServer,
+    Reply,
+    find_versitygw,
+    require_embedded_aws,
+    run_versitygw,
+)
+
+FACTS = ObjectFacts("application/json", {"zip-crc32": "0000000a", "mtime": "1700000000"})
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One store under test, empty; `prefix` begins every key in it."""
+
+    name: str
+    stores: Stores
+    root: Location
+    keeps_metadata: bool = True  # a folder computes the CRC instead
+    session: Session | None = None  # of S3
+
+    @property
+    def destination(self) -> Destination:
+        return self.stores.destination(self.root)
+
+    @property
+    def source(self) -> archives.Source:
+        return self.stores.source(self.root)
+
+    @property
+    def work(self) -> run_store.RunStore:
+        return self.stores.run_store("run-1")
+
+    def at(self, key: str) -> Location:
+        return Location(self.root.scheme, self.root.bucket, self.key(key))
+
+    def key(self, key: str) -> str:
+        return self.root.key + key
+
+    def fill(self, key: str, data: Buffer, facts: ObjectFacts = FACTS) -> Location:
+        self.destination.put(self.key(key), data, facts, if_absent=False)
+        return self.at(key)
+
+
+def stores_at(url: str, **settings: Any) -> Stores:
+    """Return stores on a scripted S3; they wait for a server on a busy machine."""
+    patience = dict.fromkeys(("stall_seconds", "put_seconds", "slow_seconds"), HANG_SECONDS)
+    given = {"endpoint_url": url, "connect_seconds": 5.0, **patience, **settings}
+    return OpenedStores(StoreConfig(Location("s3", "work", ""), **given))
+
+
+@contextmanager
+def scripted(
+    answer: Callable[[Asked], Reply], **settings: Any
+) -> Iterator[tuple[Stores, list[Asked]]]:
+    """Run a scripted S3; yield stores on it, and the requests that it gets."""
+    with HttpServer(answer) as server:
+        yield stores_at(server.url, **settings), server.asked
+
+
+def refuse(
+    call: Callable[[Stores], object],
+    answer: Callable[[Asked], Reply],
+    kind: type[S3UnzipError] | tuple[type[S3UnzipError], ...],
+    words: str | None = None,
+    **settings: Any,
+) -> list[Asked]:
+    """Make a call to a scripted S3, which must end with such an error; return the requests."""
+    with scripted(answer, **settings) as (stores, asked), pytest.raises(kind, match=words):
+        call(stores)
+    return asked
+
+
+def list_all(
+    destination: Destination, prefix: str, first: str = "", last: str = listing.BEYOND
+) -> list[StoredObject]:
+    """Return what a destination lists, in the order of its pages."""
+    pages = listing.list_pages(destination, prefix, lambda call: call(), first, last)
+    return [listed for page in pages for listed in page.objects]
+
+
+_numbers = itertools.count(1)
+
+
+def s3_place(name: str, session: Session) -> Place:
+    """Return an empty bucket of a running server."""
+    bucket = f"bucket-{next(_numbers)}"
+    stores = OpenedStores(StoreConfig(Location("s3", bucket, "work/")), session)
+    session.client("control").create_bucket(Bucket=bucket)
+    return Place(name, stores, Location("s3", bucket, "out/"), session=session)
 
 
 @pytest.fixture(scope="session")
@@ -74,6 +176,6 @@ def place(
 
 
 @cache
-def session_of(url: str) -> session.Session:
+def session_of(url: str) -> Session:
     """Return the session of one server: making clients takes longer than most tests."""
-    return session.Session(aws_session.AwsSession(StoreConfig(endpoint_url=url)))
+    return Session(AwsSession(StoreConfig(endpoint_url=url)))

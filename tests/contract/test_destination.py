@@ -21,7 +21,7 @@ from s3unzip.errors import (
 from s3unzip.stores.ports import Buffer, ObjectFacts, Upload
 from s3unzip.stores.run_store import ObjectRunStore, RunStore
 from s3unzip.zip import ByteRange
-from tests.contract.places import FACTS, Place, list_all
+from tests.contract.conftest import FACTS, Place, list_all
 
 # In a folder the lock of a run keeps others off: files have no ETags, and are not copied.
 each_object_store = pytest.mark.parametrize(

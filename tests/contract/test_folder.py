@@ -31,7 +31,7 @@ from s3unzip.stores.folder import OWN, FolderDestination, own_prefix
 from s3unzip.stores.open import OpenedStores
 from s3unzip.stores.ports import ObjectFacts, StoredObject, Upload
 from s3unzip.zip import ByteRange
-from tests.contract.places import FACTS, list_all
+from tests.contract.conftest import FACTS, list_all
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from s3unzip.errors import (
 from s3unzip.model import Location, Part
 from s3unzip.stores import config, ports, web
 from s3unzip.stores.s3 import aws_session, session
-from tests.contract.places import list_all, scripted, stores_at
+from tests.contract.conftest import list_all, refuse, scripted, stores_at
 from tests.contract.test_s3_faults import CALLS, LINE
 from tests.support.servers import (
     HOST,
@@ -199,11 +199,12 @@ ENDLESS: dict[str, tuple[str, Callable[[ports.Destination], object], type[S3Unzi
 def test_a_list_without_progress_ends(case: str) -> None:
     """A server that gives the same page again is not asked for ever."""
     page, read, kind, words = ENDLESS[case]
-    with (
-        scripted(lambda _: Reply(200, page.encode())) as (stores, asked),
-        pytest.raises(kind, match=words),
-    ):
-        read(stores.destination(WHERE))
+    asked = refuse(
+        lambda stores: read(stores.destination(WHERE)),
+        lambda _: Reply(200, page.encode()),
+        kind,
+        words,
+    )
     assert len(asked) == 2 - ("without a token" in case)
 
 

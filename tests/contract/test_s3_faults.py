@@ -28,7 +28,7 @@ from s3unzip.stores import Stores, ports, run_store
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.s3.credentials import ProfileKeys
 from s3unzip.zip import ByteRange
-from tests.contract.places import FACTS, list_all, scripted, stores_at
+from tests.contract.conftest import FACTS, list_all, refuse, scripted, stores_at
 from tests.support.memory import ManualClock
 from tests.support.servers import HANG_SECONDS, VERSITY, Asked, Reply, s3_error, serve_range
 
@@ -129,11 +129,9 @@ def test_a_key_that_is_not_unicode_is_a_mistake(
     call: Callable[[Stores, str], object], key: str
 ) -> None:
     """A shell can type such a key, and an event can hold it; S3 has none, so nothing is retried."""
-    with (
-        scripted(lambda _: Reply(500)) as (stores, asked),
-        pytest.raises(UsageError, match="not valid Unicode"),
-    ):
-        call(stores, key)
+    asked = refuse(
+        lambda stores: call(stores, key), lambda _: Reply(500), UsageError, "not valid Unicode"
+    )
     assert asked == []
 
 
@@ -160,11 +158,12 @@ OTHER_RANGES = {
 @pytest.mark.parametrize("reply", OTHER_RANGES)
 def test_bytes_of_another_range_are_not_taken(call: str, reply: str) -> None:
     """Both clients refuse such a response before its first byte."""
-    with (
-        scripted(lambda _: OTHER_RANGES[reply]) as (stores, _),
-        pytest.raises(ServiceFaultError, match="does not follow the S3 protocol"),
-    ):
-        CALLS[call](stores)
+    refuse(
+        CALLS[call],
+        lambda _: OTHER_RANGES[reply],
+        ServiceFaultError,
+        "does not follow the S3 protocol",
+    )
 
 
 @pytest.mark.parametrize("call", ["tail", "read", "read odd"])
@@ -174,11 +173,9 @@ def test_a_body_beyond_its_range_is_refused(call: str) -> None:
     def answer(asked: Asked) -> Reply:
         return replace(serve_range(BODY, asked.headers["range"], ETAG), body=BODY)
 
-    with (
-        scripted(answer) as (stores, asked),
-        pytest.raises(StorageError, match="more than the 10 bytes of the requested range"),
-    ):
-        CALLS[call](stores)
+    asked = refuse(
+        CALLS[call], answer, StorageError, "more than the 10 bytes of the requested range"
+    )
     assert len(asked) == 1
 
 
@@ -291,14 +288,12 @@ def test_a_put_has_type_metadata_and_checksum() -> None:
 )
 def test_an_upload_that_must_be_begun_anew(status: int, code: str) -> None:
     """A race was lost, or somebody dropped the upload: it is dropped, and reported as gone."""
-    with (
-        scripted(lambda one: Reply(204) if one.method == "DELETE" else s3_error(status, code)) as (
-            stores,
-            asked,
-        ),
-        pytest.raises(NotFoundError, match=code),
-    ):
-        CALLS["complete"](stores)
+    asked = refuse(
+        CALLS["complete"],
+        lambda one: Reply(204) if one.method == "DELETE" else s3_error(status, code),
+        NotFoundError,
+        code,
+    )
     assert [request.method for request in asked] == ["POST", "DELETE"]
 
 
@@ -439,8 +434,7 @@ MEANINGS: dict[str, tuple[str, Reply, type[S3UnzipError], str | None]] = {
 def test_an_answer_to_one_call_has_its_meaning(meaning: str) -> None:
     """The error says what is missing or wrong, and whether another attempt may help."""
     call, reply, kind, words = MEANINGS[meaning]
-    with scripted(lambda _: reply) as (stores, _), pytest.raises(kind, match=words):
-        (CALLS | MORE_CALLS)[call](stores)
+    refuse((CALLS | MORE_CALLS)[call], lambda _: reply, kind, words)
 
 
 @pytest.fixture
@@ -454,11 +448,7 @@ def recursion(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("headers", [{}, {"x-amz-bucket-region": "eu-west-9"}])
 def test_redirects_without_end(call: str, headers: dict[str, str]) -> None:
     """The client asks again for the region that no answer gives, until Python stops it."""
-    with (
-        scripted(lambda _: Reply(301, headers=headers)) as (stores, _),
-        pytest.raises(ServiceFaultError),
-    ):
-        CALLS[call](stores)
+    refuse(CALLS[call], lambda _: Reply(301, headers=headers), ServiceFaultError)
 
 
 @pytest.mark.usefixtures("recursion")
@@ -468,13 +458,13 @@ def test_an_owner_that_is_not_confirmed(status: int) -> None:
 
     A 400 with an id of S3 is not that of a server that wants HTTPS.
     """
-    with (
-        scripted(
-            lambda _: Reply(status, headers={"x-amz-request-id": "1"}), destination_owner=OWNER
-        ) as (stores, asked),
-        pytest.raises((ServiceFaultError, StorageError), match=r"\A(?!.*HTTPS)"),
-    ):
-        _one_put(stores)
+    asked = refuse(
+        _one_put,
+        lambda _: Reply(status, headers={"x-amz-request-id": "1"}),
+        (ServiceFaultError, StorageError),
+        r"\A(?!.*HTTPS)",
+        destination_owner=OWNER,
+    )
     assert "PUT" not in [request.method for request in asked]
 
 
@@ -492,11 +482,13 @@ def test_the_owner_is_checked_before_the_first_put() -> None:
 @pytest.mark.parametrize("call", ["put", "head"])
 def test_a_bucket_of_another_account(call: str) -> None:
     """The error says so, and no other request was sent."""
-    with (
-        scripted(lambda _: Reply(403), destination_owner=OWNER) as (stores, asked),
-        pytest.raises(AccessDeniedError, match=OWNER),
-    ):
-        (CALLS | MORE_CALLS)[call](stores)
+    asked = refuse(
+        (CALLS | MORE_CALLS)[call],
+        lambda _: Reply(403),
+        AccessDeniedError,
+        OWNER,
+        destination_owner=OWNER,
+    )
     assert [request.path for request in asked] == ["/bucket"]
 
 
@@ -576,12 +568,7 @@ def test_a_wrong_setting_is_no_silence_of_the_store(
         monkeypatch.delenv(name, raising=False)
         if value is not None:
             monkeypatch.setenv(name, value)
-    with (
-        scripted(lambda _: Reply(500), profile=profile) as (stores, asked),
-        pytest.raises(kind, match=words),
-    ):
-        CALLS[call](stores)
-    assert not asked
+    assert not refuse(CALLS[call], lambda _: Reply(500), kind, words, profile=profile)
 
 
 RECORD_CALLS: dict[str, Callable[[run_store.RunStore], object]] = {
@@ -598,11 +585,11 @@ def test_a_run_store_spends_one_budget(call: str) -> None:
     """Only the step's calls retry and count requests, so the budget is spent once."""
     clock = ManualClock()
     calls = Calls(clock, budget_seconds=2.0, at_once=4)
-    with (
-        scripted(lambda _: s3_error(503, "ServiceUnavailable")) as (stores, asked),
-        pytest.raises(ThrottledError),
-    ):
-        RECORD_CALLS[call](stores.run_store("run", calls))
+    asked = refuse(
+        lambda stores: RECORD_CALLS[call](stores.run_store("run", calls)),
+        lambda _: s3_error(503, "ServiceUnavailable"),
+        ThrottledError,
+    )
     assert clock.slept <= 2.0
     counts = calls.requests
     assert counts.get + counts.put + counts.list + counts.delete == len(asked) == counts.throttled

@@ -30,7 +30,7 @@ from s3unzip.stores.archives import Source
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import Clock, Destination, ObjectFacts, StoredObject, Upload
 from s3unzip.zip import ByteRange
-from tests.contract.places import FACTS, scripted, stores_at
+from tests.contract.conftest import FACTS, refuse, scripted, stores_at
 from tests.contract.test_s3_faults import CALLS, WHERE, one_copy
 from tests.support.servers import HANG_SECONDS, Asked, Reply, raw_server, s3_error
 
@@ -206,11 +206,12 @@ def test_a_head_is_judged_by_its_status(key: str, status: int, kind: type[S3Unzi
 
     After a 403, a GET may say more.
     """
-    with (
-        scripted(lambda _: Reply(status)) as (stores, asked),
-        pytest.raises(kind, match=rf"^s3:GetObject s3://bucket/{key}"),
-    ):
-        stores.destination(_at("")).head(key)
+    asked = refuse(
+        lambda stores: stores.destination(_at("")).head(key),
+        lambda _: Reply(status),
+        kind,
+        rf"^s3:GetObject s3://bucket/{key}",
+    )
     assert [request.method for request in asked] == ["HEAD"] + ["GET"] * (status == 403)
 
 
@@ -382,13 +383,12 @@ def test_a_header_that_the_user_wants_is_named(
     write: Callable[[Destination], object], said: str, advice: str
 ) -> None:
     """501 is final after two requests, the second without checksums; the option is named."""
-    with (
-        scripted(lambda _: s3_error(501, "NotImplemented", said)) as (stores, asked),
-        pytest.raises(
-            UnsupportedError, match=re.escape(f"NotImplemented: {said}; ") + f".*{advice}"
-        ),
-    ):
-        write(stores.destination(WHERE))
+    asked = refuse(
+        lambda stores: write(stores.destination(WHERE)),
+        lambda _: s3_error(501, "NotImplemented", said),
+        UnsupportedError,
+        re.escape(f"NotImplemented: {said}; ") + f".*{advice}",
+    )
     assert len(asked) == 2
 
 
@@ -396,11 +396,7 @@ def test_a_header_that_the_user_wants_is_named(
 @pytest.mark.parametrize("status", [501, 505])
 def test_an_unimplemented_request_is_not_retried(call: str, status: int) -> None:
     """A request that a server does not implement will not be implemented in a minute."""
-    with (
-        scripted(lambda _: Reply(status)) as (stores, asked),
-        pytest.raises(UnsupportedError, match="does not implement"),
-    ):
-        CALLS[call](stores)
+    asked = refuse(CALLS[call], lambda _: Reply(status), UnsupportedError, "does not implement")
     # A store without suffix ranges answers 501, so a HEAD asks for the size.
     assert [request.method for request in asked] == (
         ["GET"] + ["HEAD"] * ((call, status) == ("tail", 501))
@@ -490,8 +486,7 @@ def test_an_answer_that_tells_of_nothing_done(
     call: Callable[[Stores], object], body: bytes, kind: type[S3UnzipError]
 ) -> None:
     """A proxy may answer every request with 200: nothing shows what became of the objects."""
-    with scripted(lambda _: Reply(200, body)) as (stores, _), pytest.raises(kind):
-        call(stores)
+    refuse(call, lambda _: Reply(200, body), kind)
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,16 @@ from s3unzip.stores.s3.aws_session import AwsSession
 from s3unzip.stores.s3.session import Session
 from s3unzip.stores.s3.source import S3Source
 from s3unzip.zip import ByteRange
-from tests.contract.conftest import session_of
-from tests.contract.places import FACTS, Place, list_all, s3_place, scripted, stores_at
+from tests.contract.conftest import (
+    FACTS,
+    Place,
+    list_all,
+    refuse,
+    s3_place,
+    scripted,
+    session_of,
+    stores_at,
+)
 from tests.support import memory, zips
 from tests.support.servers import (
     Asked,
@@ -324,13 +332,12 @@ def test_a_server_that_sends_bodies_in_chunks() -> None:
 
 def test_an_object_with_nothing_to_pin_by_is_refused() -> None:
     """The message says what the store does not give, and what to do."""
-    with (
-        scripted(Store()) as (stores, _),
-        pytest.raises(
-            StorageError, match=r"nor a version nor a date, .* that the endpoint is an S3 serv"
-        ),
-    ):
-        stores.source(ANY).stat(ANY)
+    refuse(
+        lambda stores: stores.source(ANY).stat(ANY),
+        Store(),
+        StorageError,
+        r"nor a version nor a date, .* that the endpoint is an S3 serv",
+    )
 
 
 @pytest.mark.parametrize(

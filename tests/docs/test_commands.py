@@ -127,7 +127,7 @@ def _of_s3unzip(command: Command) -> list[str] | None:
 
 def _runs_here(command: Command) -> bool:
     if _of_s3unzip(command) is not None:
-        # tests/e2e/test_faults.py has what asks a deployed stack.
+        # tests/e2e/test_pipeline.py has what asks a deployed stack.
         return not re.search(r"\s--env\b", command.text)
     return bool(ASSIGNMENT.fullmatch(command.text)) or command.words[0] in SHELL
 

@@ -1,6 +1,10 @@
-"""The synthesized template on MiniStack, from an archive put to its report."""
+"""The synthesized template on MiniStack, from an archive put to its report.
+
+Then its faults, and what an operator does about them.
+"""
 
 import json
+import re
 import time
 import zlib
 from collections.abc import Iterable
@@ -19,16 +23,22 @@ from bench.archives import (
     repeat_stored,
 )
 from embedded.pipeline import DeployedPipeline
-from s3unzip.model import Report, Verdict, decode
+from s3unzip import run_ids, settings
+from s3unzip.model import OnConflict, Report, Verdict, decode
+from s3unzip.operate.doctor import ACCOUNT_CHECKS
 from s3unzip.settings import KIB, METRICS, MIB, Variable
-from tests.e2e.functions import (
+from tests.e2e.conftest import (
+    await_report,
     await_value,
+    find_function,
     members_of,
     with_all_variables,
+    with_settings,
     with_variables,
+    without_workers,
 )
 from tests.support.processes import Program
-from tests.support.zips import Entry, build
+from tests.support.zips import DEFLATE, Entry, build
 
 BAD = Entry("bad.txt", b"not what the directory says", central={"crc32": 1}, local={"crc32": 1})
 STATE_MACHINE = {Variable.TUNING.value: json.dumps({"max_direct_members": 0})}
@@ -219,3 +229,202 @@ def test_run_above_the_cost_limit(pipeline: DeployedPipeline) -> None:
         report = pipeline.extract("dear.zip", build(*members_of(50)))
     assert (report.verdict, report.reason) == (Verdict.REJECTED, "budget")
     assert pipeline.member_keys("dear/") == []
+
+
+# No direct run.
+LARGE = build(*(Entry(f"f{n}", b"x") for n in range(settings.Tuning().max_direct_members + 1)))
+NEXT = re.compile(r'"archive not taken".*?"next_seconds": ?([0-9.]+)')
+
+
+def start_held(pipeline: DeployedPipeline, key: str, body: bytes) -> str:
+    """Put an archive whose run finds no worker; return the run when its execution is at work."""
+    pipeline.put(key, body)
+
+    def find() -> str | None:
+        run = pipeline.find_run(key)
+        return run if run is not None and pipeline.status(run) == "RUNNING" else None
+
+    return await_value(pipeline, find)
+
+
+def test_run_that_fails_goes_on_with_a_new_event(pipeline: DeployedPipeline) -> None:
+    """Tasks that fail in three rounds end the run FAILED; the archive's event again resumes it."""
+    with with_variables(pipeline, "intake", STATE_MACHINE):
+        with with_settings(pipeline, "extract", Handler="s3unzip.aws.not_there.handler"):
+            report = pipeline.extract("fails.zip", build(*members_of(10)))
+        assert (report.verdict, report.missing, report.rounds) == (Verdict.FAILED, 10, 3)
+        put_event(pipeline, "fails.zip")
+        assert await_report(pipeline, report.run, 10).verdict is Verdict.COMPLETED
+    assert pipeline.members("fails/") == contents("fails/", members_of(10))
+    assert run_ids.execution_name(f"{report.run}-r2") in executions(pipeline)
+    wait_until_idle(pipeline)
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(0, "run has a report"), (60, "archive")])
+def test_late_news_of_a_failure_changes_no_report(
+    pipeline: DeployedPipeline, seconds: int, said: str
+) -> None:
+    """What follows the end is repeated only if the execution that failed wrote the report."""
+    report = pipeline.extract(f"late-{seconds}.zip", build(*members_of(3)))
+    detail = {
+        "name": run_ids.execution_name(report.run),
+        "status": "FAILED",
+        "input": "{}",
+        "startDate": report.started * 1_000,
+        "stopDate": (report.started + seconds) * 1_000,
+    }
+    settle = find_function(pipeline, "settle")["FunctionName"]
+    event = json.dumps({"detail": detail})
+
+    def logged() -> set[str]:
+        """Tell it once more, for MiniStack may show a line only after the next invocation."""
+        answer = pipeline.client("lambda").invoke(FunctionName=settle, Payload=event)
+        assert json.loads(answer["Payload"].read()) == {}
+        lines = (json.loads(one) for one in pipeline.logs().splitlines() if report.run in one)
+        return {one["message"] for one in lines if settle == one.get("function_name")}
+
+    assert (await_value(pipeline, logged), pipeline.find_report(report.run)) == ({said}, report)
+
+
+def test_replaced_archive(pipeline: DeployedPipeline) -> None:
+    """The older run writes its members last; then those of the newest version are written again."""
+    older = [Entry(f"f{n}.txt", b"older" * 100, DEFLATE) for n in range(12)]
+    newer = [Entry(f"f{n}.txt", b"newer" * 100, DEFLATE) for n in range(6)]
+    with without_workers(pipeline, "extract"):
+        with with_variables(pipeline, "intake", STATE_MACHINE):
+            run = start_held(pipeline, "replaced.zip", build(*older))
+        pipeline.put("replaced.zip", build(*newer))
+        await_value(pipeline, lambda: len(pipeline.member_keys("replaced/")) == len(newer))
+    assert await_value(pipeline, lambda: pipeline.report(run)).extracted == 12
+    runs = await_value(pipeline, lambda: [name for name in pipeline.runs() if "again" in name])
+    again = await_value(pipeline, lambda: pipeline.find_report(runs[0]))
+    assert again.options.on_conflict is OnConflict.SKIP_UNCHANGED
+    assert (again.verdict, again.extracted + again.unchanged) == (Verdict.COMPLETED, 6)
+    assert pipeline.members("replaced/") == contents("replaced/", (*older, *newer))
+
+
+def test_a_message_is_retried_within_two_minutes(pipeline: DeployedPipeline) -> None:
+    """The queue hides a message for minutes; after a fault it comes back much sooner."""
+    with with_variables(
+        pipeline, "intake", {settings.Variable.WORK_BUCKET.value: "no-such-bucket"}, idle=False
+    ):
+        pipeline.put("fault.zip", build(Entry("a", b"a" * 500)))
+        await_value(pipeline, lambda: "no-such-bucket" in pipeline.logs())
+    assert pipeline.wait("fault.zip").verdict is Verdict.COMPLETED
+    assert 0 < max(map(float, NEXT.findall(pipeline.logs()))) < 120
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("no event", "JSONDecodeError"),
+        (
+            '{"Type":"Notification","TopicArn":"arn:aws:sns:x","Message":"{\\"AlarmName\\":1}"}',
+            "it has ['AlarmName']",
+        ),
+    ],
+)
+def test_what_is_no_event_is_soon_a_dead_letter(
+    pipeline: DeployedPipeline, body: str, reason: str
+) -> None:
+    """The queue's alarm notifies a person, and the log says why; a message of SNS is opened."""
+    sqs = pipeline.client("sqs")
+    sqs.send_message(QueueUrl=pipeline.outputs["QueueUrl"], MessageBody=body)
+    await_value(pipeline, lambda: pipeline.waiting("DeadLettersUrl") == 1)
+    letters = pipeline.outputs["DeadLettersUrl"]
+    attributes = sqs.get_queue_attributes(QueueUrl=letters, AttributeNames=["QueueArn"])
+    assert attributes["Attributes"] == {"QueueArn": pipeline.outputs["DeadLettersArn"]}
+    assert [
+        text for text in ("the message is not an S3 event", reason) if text not in pipeline.logs()
+    ] == []
+    sqs.purge_queue(QueueUrl=letters)
+
+
+def _versions(pipeline: DeployedPipeline) -> list[str]:
+    s3 = pipeline.client("s3")
+    listed = [
+        s3.list_object_versions(Bucket=pipeline.outputs[name])
+        for name in ("IngestBucket", "DestinationBucket", "WorkBucket")
+    ]
+    kinds = ("Versions", "DeleteMarkers")
+    return [one["Key"] for answer in listed for kind in kinds for one in answer.get(kind, ())]
+
+
+def test_a_healthy_environment(pipeline: DeployedPipeline, operator: Program) -> None:
+    """Every check of doctor answers, the canary is extracted, and nothing of it is left."""
+    before = _versions(pipeline)
+    checks = json.loads(operator.run("doctor", "--env", "dev", "--json").ends(0).out)["checks"]
+    by_name = {one["name"]: one for one in checks}
+    assert list(by_name) == [*ACCOUNT_CHECKS, "canary", "canary removal"]
+    # dev has no alarms.email: nobody is told, and doctor says so.
+    quiet = {name for name, one in by_name.items() if one["status"] == "warning"}
+    assert quiet == {"alarms", "subscriptions"}, checks
+    assert "5 of 5 members" in by_name["canary"]["message"]
+    assert _versions(pipeline) == before
+
+
+def test_a_run_is_listed_and_shown(pipeline: DeployedPipeline, operator: Program) -> None:
+    """By the beginning of its id, or as the latest one; its page is fetched; also if refused."""
+    run = pipeline.extract("shown.zip", build(*members_of(20))).run
+    operator.run("runs", "--env", "dev", "--limit", "1").prints(run, "COMPLETED")
+    assert (
+        decode(operator.run("show", run[:-4], "--env", "dev", "--json").out, Report).extracted == 20
+    )
+    page = Path(operator.run("show", "latest", "--env", "dev", "--html").out.strip())
+    assert "<title>" in page.read_text(encoding="utf-8")
+    # A run without an execution. Runs of the same second are in the order of their names.
+    refused = pipeline.extract("wrong.zip", b"no zip").run
+    operator.run("watch", refused, "--env", "dev").ends(Verdict.REJECTED.exit_code, "REJECTED")
+    operator.run("runs", "--env", "dev", "--limit", "1").prints(refused, "REJECTED")
+    operator.run("show", "latest", "--env", "dev").ends(Verdict.REJECTED.exit_code)
+
+
+def test_failures_are_retried(pipeline: DeployedPipeline, operator: Program) -> None:
+    """A retry is a separate execution for the failed members only; its records may expire."""
+    archive = bytearray(build(*members_of(40), Entry("bad", b"x" * 500)))
+    archive[archive.index(b"x" * 500)] ^= 1
+    first = pipeline.extract("retried.zip", bytes(archive))
+    assert (first.verdict, first.failed) == (Verdict.COMPLETED_WITH_ERRORS, 1)
+    shown = operator.run("show", first.run, "--env", "dev", "--failures", "--json")
+    assert json.loads(shown.out)["outcome"]["key"] == "retried/bad"
+    retried = operator.run("resume", first.run, "--failed", "--env", "dev")
+    assert retried.out.startswith("resumed: "), retried.err
+    watched = operator.run("watch", first.run, "--env", "dev", "--json").ends(
+        Verdict.COMPLETED_WITH_ERRORS.exit_code, "41 members: 40 extracted"
+    )
+    again = decode(watched.out.splitlines()[-1], Report)
+    failed = [failure.key for failure in again.failures]
+    assert (again.extracted, again.failed, failed) == (40, 1, ["retried/bad"])
+    assert again.finished > first.finished
+    for record in pipeline.client("s3").list_objects_v2(
+        Bucket=pipeline.outputs["WorkBucket"], Prefix=f"runs/{first.run}/"
+    )["Contents"]:
+        pipeline.client("s3").delete_object(
+            Bucket=pipeline.outputs["WorkBucket"], Key=record["Key"]
+        )
+    operator.run("watch", first.run, "--env", "dev").ends(6, "its records are gone: they expire")
+
+
+def test_a_local_run_writes_with_a_key(pipeline: DeployedPipeline, operator: Program) -> None:
+    """--kms-key goes with every object, small or in parts."""
+    pipeline.put("by hand.zip", build(*members_of(5), Entry("large", b"x" * (9 << 20), method=8)))
+    bucket = pipeline.outputs["DestinationBucket"]
+    source = f"s3://{pipeline.outputs['IngestBucket']}/by hand.zip"
+    key = "arn:aws:kms:us-east-1:000000000000:key/k"
+    operator.run("run", source, f"s3://{bucket}/here", "--kms-key", key).ends(0)
+    s3 = pipeline.client("s3")
+    for name in ("folder 0/größe-0000.json", "large"):
+        found = s3.head_object(Bucket=bucket, Key=f"here/by hand/{name}")
+        assert (found["ServerSideEncryption"], found["SSEKMSKeyId"]) == ("aws:kms", key)
+
+
+def test_a_plan_for_an_environment(pipeline: DeployedPipeline, operator: Program) -> None:
+    """Its forecast is made with the workers, memory and options that are deployed."""
+    pipeline.put("planned.data", LARGE)
+    source = f"s3://{pipeline.outputs['IngestBucket']}/planned.data"
+    deployed = json.loads(operator.run("plan", source, "--env", "dev", "--json").ends(0).out)
+    usual = json.loads(operator.run("plan", source, "--on", "aws", "--json").out)
+    assert deployed["platform"] == usual["platform"] == "aws"
+    assert deployed["cost"] != usual["cost"]  # 2,048 MB against 1,769
+    refused = operator.run("plan", source, "--env", "dev", "--on", "local").ends(2)
+    assert refused.err == "s3unzip: --env dev is on aws, not on local\n"

@@ -15,7 +15,7 @@ from embedded.deploy import Assembly, make_client, start_aws
 from embedded.pipeline import DeployedPipeline
 from s3unzip.model import Report, Route, SourceAction, SourceResult, SourceState, Verdict
 from s3unzip.settings import Variable
-from tests.e2e.functions import (
+from tests.e2e.conftest import (
     await_value,
     find_function,
     members_of,

@@ -17,7 +17,7 @@ from pathlib import Path
 from msgspec.json import encode
 
 from tests.faults.bombs import TUNING, make_archive
-from tests.faults.world import (
+from tests.faults.conftest import (
     CREDENTIALS,
     DESTINATION,
     KEY,

@@ -30,8 +30,8 @@ from s3unzip.runs.records import RunRecords
 from s3unzip.settling.loop import begin_run, settle
 from s3unzip.stores.ports import Clock, StoredObject
 from tests.faults import bombs, killing
+from tests.faults.conftest import DESTINATION, KEY, LONG, SOURCE, World, expected_listing
 from tests.faults.proxy import WRITES, Act, Record, Rule
-from tests.faults.world import DESTINATION, KEY, LONG, SOURCE, World, expected_listing
 
 BUDGET_DOLLARS, BUDGET_BYTES = 0.001, 1 * settings.MIB  # of refusing a bomb
 MEMBERS = Rule(Act.ANSWER, within="/members/", kinds=WRITES, status=403, code="AccessDenied")

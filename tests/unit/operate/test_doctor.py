@@ -26,7 +26,7 @@ from s3unzip.settings import Variable
 from s3unzip.version import __version__, source_fingerprint
 from tests.support.account import Account
 from tests.support.servers import Asked, Reply
-from tests.unit.operate.site import (
+from tests.unit.operate.conftest import (
     RESOURCES,
     SERVICES,
     Site,

@@ -30,7 +30,7 @@ from s3unzip.settings import Variable
 from s3unzip.stores.config import StoreConfig
 from tests.support.account import Account
 from tests.support.zips import Entry, build, build_split, part_names
-from tests.unit.operate.site import GOOD, Site, make_bad
+from tests.unit.operate.conftest import GOOD, Site, make_bad
 
 
 def test_all_runs_are_one_list(site: Site) -> None:

@@ -22,7 +22,7 @@ from tests.docs.test_json import check_lines
 from tests.support.processes import Ended, Program
 from tests.support.servers import Reply
 from tests.support.zips import Entry, build
-from tests.unit.operate.site import GOOD, Site, answering, resource
+from tests.unit.operate.conftest import GOOD, Site, answering, resource
 
 BUCKET = "s3://arrivals/"
 ARCHIVE = build(Entry("a", b"a" * 500))
