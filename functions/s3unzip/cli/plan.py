@@ -3,6 +3,7 @@
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict, replace
 
@@ -17,11 +18,10 @@ from s3unzip.cli.commands import (
 )
 from s3unzip.cli.output import print_findings
 from s3unzip.cli.terminal import print_json, warn, write_table
-from s3unzip.context import Context
 from s3unzip.errors import UsageError
 from s3unzip.estimate import Bin, Estimate, check_budget, estimate_archive
 from s3unzip.local.machine import describe_machine
-from s3unzip.model import Options, Request
+from s3unzip.model import Location, Options, Request
 from s3unzip.planning.cut import choose_workers
 from s3unzip.planning.plan import preview_plan
 from s3unzip.planning.select import check_selection
@@ -34,7 +34,11 @@ from s3unzip.printable import (
     show_quantity,
     show_seconds,
 )
+from s3unzip.settings import Tuning
 from s3unzip.stores.config import parse_destination, parse_source
+
+if TYPE_CHECKING:
+    from s3unzip.aws.environment import LambdaConfig
 
 BAR = 28  # length of the longest bar, in characters
 MAX_BINS = 14
@@ -54,33 +58,14 @@ def plan(arguments: Arguments) -> int:
     if arguments.env is None:  # the run is on this machine, or on AWS with the default settings
         request = Request(source, parse_destination(arguments.dest or "."), arguments.options())
         platform = _choose_platform(request, arguments)
-        tuning = arguments.tuning(platform)
-    else:  # the run is in an environment; typed options replace its settings
-        if arguments.platform not in {None, "aws"}:
-            raise UsageError(f"--env {arguments.env} is on aws, not on {arguments.platform}")
+        estimate = _estimate(request, platform, arguments.tuning(platform), arguments)
+    elif arguments.platform not in {None, "aws"}:
+        raise UsageError(f"--env {arguments.env} is on aws, not on {arguments.platform}")
+    else:
         settings = arguments.deployed().defaults
-        defaults = settings.defaults_of(source)  # of the route, if one covers the archive
-        destination = defaults.destination
-        if arguments.dest:
-            destination = parse_destination(arguments.dest)
-        request = Request(
-            source, destination, override_options(defaults.options, arguments.options())
-        )
-        platform = replace(
-            settings.platform, workers=arguments.workers or settings.tuning.max_workers
-        )
-        tuning = arguments.tuning(platform, settings.tuning)
+        estimate = _estimate_in_environment(source, settings, arguments)
         if max_cost is None:
             max_cost = settings.max_cost
-    context = open_context(
-        request.options,
-        arguments.config(),
-        arguments.password(),
-        request.destination,
-        tuning=tuning,
-    )
-    with hint_at_prefix_if_missing(source):
-        estimate = _estimate(request, context, platform)
     if arguments.json:
         print_json(estimate)
     else:
@@ -100,6 +85,19 @@ def _choose_platform(request: Request, arguments: Arguments) -> Platform:
             raise UsageError(f"--on takes aws or local, not {unknown!r}")
 
 
+def _estimate_in_environment(
+    source: Location, settings: "LambdaConfig", arguments: Arguments
+) -> Estimate:
+    """Return the estimate of a run in an environment; typed options replace its settings."""
+    defaults = settings.defaults_of(source)  # of the route, if one covers the archive
+    destination = defaults.destination
+    if arguments.dest:
+        destination = parse_destination(arguments.dest)
+    request = Request(source, destination, override_options(defaults.options, arguments.options()))
+    platform = replace(settings.platform, workers=arguments.workers or settings.tuning.max_workers)
+    return _estimate(request, platform, arguments.tuning(platform, settings.tuning), arguments)
+
+
 def override_options(environment: Options, typed: Options) -> Options:
     """Return an environment's options; typed options that are not the defaults override them."""
     defaults = Options()
@@ -111,21 +109,31 @@ def override_options(environment: Options, typed: Options) -> Options:
     )
 
 
-def _estimate(request: Request, context: Context, platform: Platform) -> Estimate:
+def _estimate(
+    request: Request, platform: Platform, tuning: Tuning, arguments: Arguments
+) -> Estimate:
     """Print why members are refused; return the estimate of the other members."""
-    reading, tasks = preview_plan(request, context)
-    check_selection(request.options, reading.index, warn)
-    print_findings(
-        Counter(finding.code for _, finding in reading.index.failures), reading.index.warnings
+    context = open_context(
+        request.options,
+        arguments.config(),
+        arguments.password(),
+        request.destination,
+        tuning=tuning,
     )
-    return estimate_archive(
-        request,
-        tasks,
-        platform,
-        context.tuning,
-        workers=choose_workers(tasks, context.tuning),
-        sizes=[member.size for member in reading.index.selected],
-    )
+    with hint_at_prefix_if_missing(request.source):
+        reading, tasks = preview_plan(request, context)
+        check_selection(request.options, reading.index, warn)
+        print_findings(
+            Counter(finding.code for _, finding in reading.index.failures), reading.index.warnings
+        )
+        return estimate_archive(
+            request,
+            tasks,
+            platform,
+            tuning,
+            workers=choose_workers(tasks, tuning),
+            sizes=[member.size for member in reading.index.selected],
+        )
 
 
 def _print_estimate(estimate: Estimate) -> None:
