@@ -143,28 +143,36 @@ def _print_members(members: Iterable[ArchiveMember]) -> Counter[str]:
     compressed = 0
     for member in members:
         count += 1
-        name = printable_name(member.name)
-        if member.problem is not None:
+        write(_member_row(member))
+        if member.problem is None:
+            size += member.size
+            compressed += member.compressed_size
+        else:
             refused[member.problem.code] += 1
-            write(f"{member.size:8}  {'refused':8} {member.compressed_size:9} {'':4} ")
-            write(f"{'':10} {'':5} {'':8}  {name}  [{member.problem.code}]\n")
-            continue
-        size += member.size
-        compressed += member.compressed_size
-        mtime = ""
-        if member.mtime is not None:
-            mtime = show_time(member.mtime)
-        write(
-            f"{member.size:8}  {member.method:8} {member.compressed_size:9} "
-            f"{_saved_percent(member.size, member.compressed_size):4} "
-            f"{mtime:16} {member.crc32:08x}  {name}\n"
-        )
     write("--------           --------- ----                            ----\n")
     write(
         f"{size:8}           {compressed:9} {_saved_percent(size, compressed):4}{'':28}{count} "
         f"{choose_form(count, 'file', 'files')}\n"
     )
     return refused
+
+
+def _member_row(member: ArchiveMember) -> str:
+    """Return the row of a member; that of a refused member ends with the code of its problem."""
+    name = printable_name(member.name)
+    if member.problem is not None:
+        return (
+            f"{member.size:8}  {'refused':8} {member.compressed_size:9} {'':4} {'':16} {'':8}  "
+            f"{name}  [{member.problem.code}]\n"
+        )
+    mtime = ""
+    if member.mtime is not None:
+        mtime = show_time(member.mtime)
+    return (
+        f"{member.size:8}  {member.method:8} {member.compressed_size:9} "
+        f"{_saved_percent(member.size, member.compressed_size):4} "
+        f"{mtime:16} {member.crc32:08x}  {name}\n"
+    )
 
 
 def _saved_percent(size: int, compressed: int) -> str:
