@@ -3,6 +3,7 @@
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -67,38 +68,42 @@ def submit(arguments: Arguments) -> int:
 
 def _submit_named(arguments: Arguments, runs: DeployedRuns) -> int:
     """Queue the archives that the arguments name, if the user agrees; return the exit code."""
-    sizes, outside = list_archives(arguments.sources, runs)
-    ended = find_ended(runs, list(sizes))
-    for key in ended:
-        del sizes[key]
-    count = len(sizes)
-    size = sum(sizes.values())
-    dollars = price_archives(count, size)
-    routes = (runs.defaults.request(key).route for key in sizes)
-    submission = Submission(
-        runs.environment,
-        count,
-        size,
-        outside=outside,
-        ended=len(ended),
-        dollars=dollars,
-        routes=dict(Counter(route.name for route in routes if route is not None)),
-    )
+    submission, keys = _prepare_submission(arguments.sources, runs)
     if not arguments.json:
         _print_submission(submission)
-    agreed = _may_start("Queue", arguments, count=count, dollars=dollars)
+    agreed = _may_start("Queue", arguments, count=len(keys), dollars=submission.dollars)
     if agreed:
-        submission = replace(submission, queued=_queue(runs, list(sizes)))
+        submission = replace(submission, queued=_queue(runs, keys))
     else:
         explanation = ""  # --dry-run, or the answer was no
-        if ended and not count:
+        if submission.ended and not keys:
             explanation = f": every archive has its verdict: s3unzip runs{runs.env_options}"
-        elif not count:
+        elif not keys:
             explanation = f": there is no archive that {runs.environment} takes"
         sys.stderr.write(f"nothing is queued{explanation}\n")
     if arguments.json:
         print_json(submission)
-    return int(count > 0 and not agreed and not arguments.dry_run)  # 1: the answer was no
+    return int(bool(keys) and not agreed and not arguments.dry_run)  # 1: the answer was no
+
+
+def _prepare_submission(names: Sequence[str], runs: DeployedRuns) -> tuple[Submission, list[str]]:
+    """Return the figures of a submission, and the keys of the archives that have no verdict."""
+    sizes, outside = list_archives(names, runs)
+    ended = find_ended(runs, list(sizes))
+    for key in ended:
+        del sizes[key]
+    size = sum(sizes.values())
+    routes = (runs.defaults.request(key).route for key in sizes)
+    submission = Submission(
+        runs.environment,
+        len(sizes),
+        size,
+        outside=outside,
+        ended=len(ended),
+        dollars=price_archives(len(sizes), size),
+        routes=dict(Counter(route.name for route in routes if route is not None)),
+    )
+    return submission, list(sizes)
 
 
 def _print_submission(submission: Submission) -> None:
