@@ -224,15 +224,7 @@ def _cells(run: ListedRun) -> tuple[str, ...]:
 def show(arguments: Arguments) -> int:
     """Print the report of a run; the exit code is that of its verdict."""
     run_list = _open_runs(arguments)
-    run = run_list.find(arguments.run)
-    try:
-        report = run_list.records(run).read_report()
-    except NotFoundError:
-        raise _missing_report(run, run_list) from None
-    except UnreadableRecordError as damage:
-        raise UnreadableRecordError(
-            f"{damage}; s3unzip resume {run}{run_list.env_options} writes it again"
-        ) from None
+    report = _require_report(run_list.find(arguments.run), run_list)
     if arguments.failures:
         _print_failures(report, run_list, json=arguments.json)
     elif arguments.html:
@@ -247,9 +239,21 @@ def show(arguments: Arguments) -> int:
             report,
             sys.stdout,
             environment=run_list.environment,
-            connections=run_list.connections(run).without_variables(),
+            connections=run_list.connections(report.run).without_variables(),
         )
     return report.verdict.exit_code
+
+
+def _require_report(run: str, run_list: RunList) -> Report:
+    """Return the report of a run; if it is missing or damaged, the error says what to do."""
+    try:
+        return run_list.records(run).read_report()
+    except NotFoundError:
+        raise _missing_report(run, run_list) from None
+    except UnreadableRecordError as damage:
+        raise UnreadableRecordError(
+            f"{damage}; s3unzip resume {run}{run_list.env_options} writes it again"
+        ) from None
 
 
 def _print_failures(report: Report, run_list: RunList, *, json: bool) -> None:
