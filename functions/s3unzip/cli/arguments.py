@@ -35,6 +35,7 @@ from s3unzip.stores.open import check_names, reaches_aws
 if TYPE_CHECKING:
     from s3unzip.operate.runs import DeployedRuns
 
+S3_ENDPOINT_VARIABLE = "AWS_ENDPOINT_URL_S3"
 # If this variable is "true", variables for endpoints are ignored.
 IGNORE_VARIABLE = "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"
 PASSWORD_VARIABLE = "S3UNZIP_PASSWORD"  # noqa: S105 - the name of a variable, not a password
@@ -291,16 +292,7 @@ class Arguments(Struct, frozen=True):
 
     def config(self) -> StoreConfig:
         """Return the configuration of the stores; raise `UsageError` if its options are invalid."""
-        values = self._values_of(StoreConfig)
-        s3_endpoint = os.environ.get("AWS_ENDPOINT_URL_S3")
-        url_source = click.get_current_context().get_parameter_source("endpoint_url")
-        is_typed = url_source is ParameterSource.COMMANDLINE
-        if not is_typed and os.environ.get(IGNORE_VARIABLE, "").lower() == "true":
-            values["endpoint_url"] = None
-        # As in botocore, the variable for S3 alone replaces AWS_ENDPOINT_URL. With --env, the URL
-        # is also that of other services, such as SQS.
-        elif s3_endpoint and not is_typed and not self.env:
-            values["endpoint_url"] = s3_endpoint
+        values = self._values_of(StoreConfig) | {"endpoint_url": self._choose_endpoint()}
         config = StoreConfig(
             runs_home(),
             **values,
@@ -309,7 +301,7 @@ class Arguments(Struct, frozen=True):
         )
         check_access(config)
         for name, url in (
-            ("AWS_ENDPOINT_URL_S3", s3_endpoint),
+            (S3_ENDPOINT_VARIABLE, os.environ.get(S3_ENDPOINT_VARIABLE)),
             ("--endpoint-url", config.endpoint_url),
             ("--dest-endpoint-url", config.destination_endpoint_url),
         ):
@@ -321,6 +313,20 @@ class Arguments(Struct, frozen=True):
             if reaches_only_aws or not SERVER_REGION.match(region):
                 raise UsageError(f"--region {region!r}: not a region; they look like eu-west-1")
         return config
+
+    def _choose_endpoint(self) -> str | None:
+        """Return the URL of the S3 server: the typed one, or else that of a variable, if any."""
+        url: str | None = self.run_options.get("endpoint_url")  # may be from a variable
+        source = click.get_current_context().get_parameter_source("endpoint_url")
+        if source is ParameterSource.COMMANDLINE:
+            return url
+        if os.environ.get(IGNORE_VARIABLE, "").lower() == "true":
+            return None
+        # As in botocore, the variable for S3 alone replaces AWS_ENDPOINT_URL. With --env, the URL
+        # is also that of other services, such as SQS.
+        if self.env:
+            return url
+        return os.environ.get(S3_ENDPOINT_VARIABLE) or url
 
     def deployed(self) -> "DeployedRuns":
         """Return the runs of the environment; raise `NotFoundError` if it is not deployed."""
