@@ -444,8 +444,8 @@ class _ObjectComparison:
             self._add(extra, {})
             pairs: list[tuple[_Expected, StoredObject]] = []
             for listed in page.objects:
-                member = unlisted.pop(listed.key, None)
-                if member is not None:  # a key that is listed again is not compared again
+                member = unlisted.pop(listed.key, None)  # None also if the key is listed again
+                if member is not None and member.is_selected:
                     pairs.append((member, listed))
             self._compare_page(pairs)
         missing = [
@@ -465,8 +465,6 @@ class _ObjectComparison:
         differences: list[Difference] = []
         proved: dict[str, Proof] = {}
         for member, listed in pairs:
-            if not member.is_selected:  # the object is neither required nor extra
-                continue
             if member.is_wrapped and (listed.size - member.size) % WRAP == 0:
                 # The listed size is a possible size of the member.
                 member = replace(member, size=listed.size)  # noqa: PLW2901 - the same object
