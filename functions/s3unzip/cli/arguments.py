@@ -54,7 +54,7 @@ EXAMPLES = {PAIR: "NAME=VALUE", TYPE: "GLOB=TYPE, like '*.csv=text/csv'"}
 class Arguments(Struct, frozen=True):
     """The values of a command's parameters; a parameter that the command lacks has its default."""
 
-    run_options: dict[str, Any] = {}  # keyed by the option's parameter name
+    values: dict[str, Any] = {}  # of all parameters of the command, also of a run's options
 
     src: Annotated[str, RunOption("SRC", "The archive: s3://bucket/key, a path, http(s)://...")] = (
         ""
@@ -235,7 +235,7 @@ class Arguments(Struct, frozen=True):
         """Return the given options that `kind` declares, keyed by the names of its fields."""
         values = {}
         for option in read_options(kind):
-            value = self.run_options.get(option.parameter)  # None if not given
+            value = self.values.get(option.parameter)  # None if not given
             if value is not None and option.is_mapping:
                 value = _read_pairs(option, value)
             if value is not None:
@@ -316,7 +316,7 @@ class Arguments(Struct, frozen=True):
 
     def _choose_endpoint(self) -> str | None:
         """Return the URL of the S3 server: the typed one, or else that of a variable, if any."""
-        url: str | None = self.run_options.get("endpoint_url")  # may be from a variable
+        url: str | None = self.values.get("endpoint_url")  # may be from a variable
         source = click.get_current_context().get_parameter_source("endpoint_url")
         if source is ParameterSource.COMMANDLINE:
             return url

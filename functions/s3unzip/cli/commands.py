@@ -118,11 +118,9 @@ def command(
 
     def make(function: Callable[[Arguments], int]) -> click.Command:
         def start(**values: Any) -> int:
-            # Values that `Arguments` does not declare are options of a run.
+            # The options of a run are not fields of `Arguments`; they are read from `values`.
             own_names = values.keys() & set(Arguments.__struct_fields__)
-            own_values = {name: values[name] for name in own_names}
-            run_options = {name: values[name] for name in values.keys() - own_names}
-            arguments = Arguments(run_options, **own_values)
+            arguments = Arguments(values, **{name: values[name] for name in own_names})
             _start_logging(arguments.verbose)
             return function(arguments)
 
