@@ -3,7 +3,6 @@
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict, replace
 
@@ -37,9 +36,6 @@ from s3unzip.printable import (
 from s3unzip.settings import Tuning
 from s3unzip.stores.config import parse_destination, parse_source
 
-if TYPE_CHECKING:
-    from s3unzip.aws.environment import LambdaConfig
-
 BAR = 28  # length of the longest bar, in characters
 MAX_BINS = 14
 PLANNED_REQUESTS = ("get", "put", "create", "part", "copy", "complete", "list")
@@ -54,18 +50,13 @@ def plan(arguments: Arguments) -> int:
     """Estimate a run: its work, time and cost; nothing is written."""
     source = parse_source(arguments.src)
     arguments.check_locations(source)
-    max_cost = arguments.max_cost
     if arguments.env is None:  # the run is on this machine, or on AWS with the default settings
         request = Request(source, parse_destination(arguments.dest or "."), arguments.options())
         platform = _choose_platform(request, arguments)
         estimate = _estimate(request, platform, arguments.tuning(platform), arguments)
-    elif arguments.platform not in {None, "aws"}:
-        raise UsageError(f"--env {arguments.env} is on aws, not on {arguments.platform}")
+        max_cost = arguments.max_cost
     else:
-        settings = arguments.deployed().defaults
-        estimate = _estimate_in_environment(source, settings, arguments)
-        if max_cost is None:
-            max_cost = settings.max_cost
+        estimate, max_cost = _estimate_in_environment(source, arguments)
     if arguments.json:
         print_json(estimate)
     else:
@@ -86,16 +77,26 @@ def _choose_platform(request: Request, arguments: Arguments) -> Platform:
 
 
 def _estimate_in_environment(
-    source: Location, settings: "LambdaConfig", arguments: Arguments
-) -> Estimate:
-    """Return the estimate of a run in an environment; typed options replace its settings."""
+    source: Location, arguments: Arguments
+) -> tuple[Estimate, float | None]:
+    """Return the estimate of a run in an environment, and the maximum cost in dollars.
+
+    Typed options replace the settings of the environment.
+    """
+    if arguments.platform not in {None, "aws"}:
+        raise UsageError(f"--env {arguments.env} is on aws, not on {arguments.platform}")
+    settings = arguments.deployed().defaults
     defaults = settings.defaults_of(source)  # of the route, if one covers the archive
     destination = defaults.destination
     if arguments.dest:
         destination = parse_destination(arguments.dest)
     request = Request(source, destination, override_options(defaults.options, arguments.options()))
     platform = replace(settings.platform, workers=arguments.workers or settings.tuning.max_workers)
-    return _estimate(request, platform, arguments.tuning(platform, settings.tuning), arguments)
+    tuning = arguments.tuning(platform, settings.tuning)
+    max_cost = arguments.max_cost
+    if max_cost is None:
+        max_cost = settings.max_cost
+    return _estimate(request, platform, tuning, arguments), max_cost
 
 
 def override_options(environment: Options, typed: Options) -> Options:
