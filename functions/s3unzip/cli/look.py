@@ -43,7 +43,6 @@ from s3unzip.stores.config import parse_destination, parse_source
 from s3unzip.stores.files import explaining
 
 if TYPE_CHECKING:
-    from s3unzip.api.verification import Verification
     from s3unzip.runs.records import RunRecords
 
 # Control characters, except those that text can contain: tabs, line ends, form feeds and ESC.
@@ -313,7 +312,7 @@ def _open_objects_file(name: str | None) -> Iterator[Callable[[object], object] 
         yield lambda compared: file.write(encode(compared) + b"\n")
 
 
-def print_verification(verification: "Verification", out: TextIO) -> None:
+def print_verification(verification: "s3unzip.Verification", out: TextIO) -> None:
     """Print the verdict, the counts and the listed differences."""
     counts = verification.counts
     differing = "".join(f", {count:,} {DIFFERENCES[kind]}" for kind, count in counts.items())
