@@ -78,41 +78,47 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
     """
     calls = context.calls()
     records = RunRecords.open(context.stores, run.id, calls)
+    archives = _first_archives(records, limit + 1)  # one more shows that there are too many
+    prefixes = Counter(_nested_prefix(archive.key) for archive in archives[:limit])
+    refusals = {  # the reason and the message for each prefix that no archive can have
+        prefix: ("nested-prefix-taken", message)
+        for prefix, message in _find_taken(records, prefixes).items()
+    }
+    refusals[""] = (
+        "nested-no-stem",
+        "nothing is left of its name without .zip, so its members have no prefix",
+    )
+    destination = context.stores.destination(run.destination)
+    accepted: list[Outcome] = []
+    refused: list[NestedRun] = []
+    for archive in archives[:limit]:
+        prefix = _nested_prefix(archive.key)
+        if prefix in refusals:
+            reason, message = refusals[prefix]
+            refused.append(NestedRun(archive.key, reason=reason, message=message))
+        elif is_same_object(archive, run.options, destination, calls):
+            accepted.append(archive)
+        else:
+            message = "the object was replaced after it was extracted"
+            refused.append(NestedRun(archive.key, reason="nested-changed", message=message))
+    for archive in archives[limit:]:
+        message = f"the budget of {limit} nested archives is spent"
+        refused.append(NestedRun(archive.key, reason="nested-budget", message=message))
+    return accepted, refused
+
+
+def _first_archives(records: RunRecords, count: int) -> list[Outcome]:
+    """Return the first `count` extracted members that are archives, in directory order."""
     candidates = (
         outcome
         for outcome in records.all_outcomes()
         if outcome.status is not Status.FAILED and outcome.key.lower().endswith(SUFFIX)
     )
-    max_archives = limit + 1  # one more archive shows that there are too many
     # Sort by index: it is the same in each run, unlike the order in which outcomes are recorded. A
     # repeated task that ends late can record an archive again, so take two outcomes for each.
-    first_outcomes = nsmallest(2 * max_archives, candidates, key=attrgetter("index"))
+    first_outcomes = nsmallest(2 * count, candidates, key=attrgetter("index"))
     by_index = {outcome.index: outcome for outcome in first_outcomes}
-    archives = list(by_index.values())[:max_archives]
-    prefixes = Counter(_nested_prefix(archive.key) for archive in archives[:limit])
-    taken_messages = _find_taken(records, prefixes)
-    destination = context.stores.destination(run.destination)
-    accepted: list[Outcome] = []
-    refused: list[NestedRun] = []
-    for number, archive in enumerate(archives):
-        prefix = _nested_prefix(archive.key)
-        if number >= limit:
-            reason = "nested-budget"
-            message = f"the budget of {limit} nested archives is spent"
-        elif not prefix:
-            reason = "nested-no-stem"
-            message = "nothing is left of its name without .zip, so its members have no prefix"
-        elif prefix in taken_messages:
-            reason = "nested-prefix-taken"
-            message = taken_messages[prefix]
-        elif not is_same_object(archive, run.options, destination, calls):
-            reason = "nested-changed"
-            message = "the object was replaced after it was extracted"
-        else:
-            accepted.append(archive)
-            continue
-        refused.append(NestedRun(archive.key, reason=reason, message=message))
-    return accepted, refused
+    return list(by_index.values())[:count]
 
 
 def _nested_prefix(key: str) -> str:
