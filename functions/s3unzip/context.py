@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 from msgspec.structs import force_setattr
@@ -56,17 +56,18 @@ class Progress:
         """Receive the result of one archive inside the archive."""
 
 
-class UploadNotes(Protocol):
-    """Notes, kept on this machine, about which run began an upload."""
+class UploadNotes:
+    """Notes about which run began an upload; this class keeps none, as on AWS."""
 
     def note(self, upload_id: str, run: str) -> None:
-        """Record that `run` has begun an upload."""
+        """Record that `run` has begun an upload, so that other runs do not abort it."""
 
     def forget(self, upload_id: str) -> None:
         """Forget an upload that has been completed or aborted."""
 
-    def is_of_another(self, upload_id: str, run: str) -> bool:
+    def is_of_another(self, upload_id: str, run: str) -> bool:  # noqa: ARG002 - nothing is known
         """Return whether an upload belongs to another run than `run`, and that run is active."""
+        return False
 
 
 class Context(Struct, frozen=True):
@@ -84,7 +85,7 @@ class Context(Struct, frozen=True):
     faults: FaultBudget | None = None  # shared by all calls of the process; None: a new budget
     initial_concurrency: int = FIRST_CALLS  # concurrent paced requests when a step begins
     archive_end: bytes = b""  # the last bytes of the run's archive, if they are in memory
-    uploads: UploadNotes | None = None  # None: uploads are recognized by their keys, as on AWS
+    uploads: UploadNotes = UploadNotes()  # without notes, uploads are recognized by their keys
 
     def __post_init__(self) -> None:
         if self.faults is None:

@@ -463,7 +463,7 @@ class World:
     progress: Progress | None = None
     platform: Platform | None = None
     policy: Policy = field(default_factory=Policy)
-    uploads: UploadNotes | None = None
+    uploads: UploadNotes = field(default_factory=UploadNotes)
     faults: list[S3UnzipError] = field(default_factory=list)  # of tasks
 
     @property

@@ -49,8 +49,7 @@ def begin_upload(run_step: Step, row: PlannedMember) -> Upload:
     upload_id = run_step.calls.run(
         "create", lambda: run_step.destination.create_upload(row.key, facts)
     )
-    if run_step.context.uploads is not None:  # so other runs on this machine do not abort it
-        run_step.context.uploads.note(upload_id, run_step.run.id)
+    run_step.context.uploads.note(upload_id, run_step.run.id)
     return Upload(row.key, upload_id)
 
 
@@ -131,7 +130,7 @@ def complete_once(
             was_tried = True  # for the next try: this one may have succeeded despite its fault
 
     etag = run_step.calls.run("complete", complete)
-    _forget(run_step, upload)
+    run_step.context.uploads.forget(upload.upload_id)
     return etag
 
 
@@ -143,18 +142,13 @@ def abort_quietly(run_step: Step, upload: Upload) -> None:
     run_step.calls.count("abort")
     with suppress(errors.S3UnzipError):
         run_step.destination.abort_upload(upload)
-        _forget(run_step, upload)
+        run_step.context.uploads.forget(upload.upload_id)
 
 
 def abort_upload(run_step: Step, upload: Upload) -> None:
     """Abort an upload; the store then drops its parts."""
     run_step.calls.run("abort", lambda: run_step.destination.abort_upload(upload))
-    _forget(run_step, upload)
-
-
-def _forget(run_step: Step, upload: Upload) -> None:
-    if run_step.context.uploads is not None:
-        run_step.context.uploads.forget(upload.upload_id)
+    run_step.context.uploads.forget(upload.upload_id)
 
 
 def abort_uploads(run_step: Step, keys: Iterable[str], spared: Collection[str] = ()) -> int:
@@ -165,12 +159,13 @@ def abort_uploads(run_step: Step, keys: Iterable[str], spared: Collection[str] =
     keys = set(keys)
     if not keys:
         return 0
-    notes = run_step.context.uploads
 
     def is_abandoned(upload: Upload) -> bool:
-        if upload.key not in keys or upload.upload_id in spared:
-            return False
-        return notes is None or not notes.is_of_another(upload.upload_id, run_step.run.id)
+        return (
+            upload.key in keys
+            and upload.upload_id not in spared
+            and not run_step.context.uploads.is_of_another(upload.upload_id, run_step.run.id)
+        )
 
     # The prefix for a single key is the key itself. MinIO lists the uploads of one whole key only:
     # with several keys it lists nothing, and aborts the uploads itself after 24 hours.

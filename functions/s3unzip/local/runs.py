@@ -34,6 +34,7 @@ from pathlib import Path
 
 from msgspec import convert
 
+from s3unzip.context import UploadNotes
 from s3unzip.errors import (
     NotFoundError,
     ServiceFaultError,
@@ -193,7 +194,7 @@ def runs_of_archive(home: Location, source: Location) -> list[str]:
     return [run for run in reversed(known_runs(home)) if re.match(pattern, run)]
 
 
-class OpenUploads:
+class OpenUploads(UploadNotes):
     """The files that associate each multipart upload with its run; `home` holds the records."""
 
     def __init__(self, home: str) -> None:
