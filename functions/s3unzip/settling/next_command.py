@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from s3unzip.model import OnConflict, Options, Report, Run, Verdict
+from s3unzip.model import OnConflict, Options, Report, Verdict
 from s3unzip.options import option_words
 from s3unzip.runs.records import RUN
 from s3unzip.stores.config import StoreConfig
@@ -37,19 +37,19 @@ def next_command(
     # This message of `RunRecords` says that a record is damaged or lost. On this machine, `resume`
     # needs this record.
     if f"its record {RUN} is" in (report.message or "") and not environment:
-        continuation = _command_to_run_again(report, connections)
+        continuation = repeat_command(report, connections)
     match report.verdict:
         case Verdict.COMPLETED_WITH_ERRORS:
             return _command_after_failures(report, environment, connections)
         case Verdict.FAILED if report.reason == "link-refused":  # `resume` would use the old link
-            return _command_to_run_again(report, connections, source="NEW-URL")
+            return repeat_command(report, connections, source="NEW-URL")
         case Verdict.FAILED if report.reason != "not-implemented":  # else: other options are needed
             return continuation
         case Verdict.COMPLETED if report.archive_left:
             return continuation
         # In an environment, the new archive is extracted without a command.
         case Verdict.SOURCE_CHANGED if not report.source.store.is_local and not environment:
-            return _command_to_run_again(report, connections)
+            return repeat_command(report, connections)
     return None
 
 
@@ -80,7 +80,7 @@ def _command_after_failures(
     retry: str | None = f"s3unzip resume {report.run} --failed{options}"
     # The plan refuses encrypted members if it has no password, so `resume` does not read them.
     if "encrypted" in codes and not (report.options.password_ref or environment):
-        retry = _command_to_run_again(report, connections, PASSWORD)
+        retry = repeat_command(report, connections, PASSWORD)
     # An environment has its password in a secret, so no option can give it another password.
     elif codes & MAY_HAVE_WRONG_PASSWORD and not environment:
         retry = f"{retry} {PASSWORD}"
@@ -92,36 +92,31 @@ def _command_after_failures(
     return retry
 
 
-def _command_to_run_again(
+def repeat_command(
     report: Report,
-    connections: StoreConfig | None,
+    connections: StoreConfig | None = None,
     more_options: str = "",
     source: str | None = None,
 ) -> str | None:
-    """Return the command that runs the archive again; None if it is too long or unprintable."""
-    command = f"{repeat_command(report, connections, source)} {more_options}".rstrip()
+    """Return the command that extracts an archive again; None if it is too long or unprintable.
+
+    It has the options of the run. If the run overwrites objects, which is the default, the command
+    skips those that are unchanged.
+
+    Args:
+        report: the report of the run.
+        connections: how the stores of the run are reached; None: by the defaults.
+        more_options: options that the run did not have.
+        source: the word that stands for the archive in the command; None: its location.
+    """
+    words = ["s3unzip", "run", source or str(report.source), str(report.destination)]
+    words += _list_options(report.options)
+    if connections is not None:
+        words += connections.command_options()
+    command = f"{shlex.join(words)} {more_options}".rstrip()
     if len(command) > MAX_COMMAND or not command.isprintable():
         return None
     return command
-
-
-def repeat_command(
-    run: Report | Run, connections: StoreConfig | None = None, source: str | None = None
-) -> str:
-    """Return the command that extracts an archive again, with the options of the run.
-
-    If the run overwrites objects, which is the default, the command skips those that are unchanged.
-
-    Args:
-        run: the run or its report.
-        connections: how the stores of the run are reached; None: by the defaults.
-        source: the word that stands for the archive in the command; None: its location.
-    """
-    command = ["s3unzip", "run", source or str(run.source), str(run.destination)]
-    command += _list_options(run.options)
-    if connections is not None:
-        command += connections.command_options()
-    return shlex.join(command)
 
 
 def _list_options(options: Options) -> Iterator[str]:
