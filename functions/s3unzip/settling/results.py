@@ -11,7 +11,7 @@ The rules:
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 
@@ -353,28 +353,45 @@ def read_results_to_resume(step: Step, plan: PlanSummary) -> Results:
     settling links the member again.
     """
     results = read_results(step, plan)
-    # If all slices have ended, the upload may be complete: finishing the member finds that out.
-    needed = {task.slice.upload_id for task in results.unfinished if task.slice is not None}
-    aborted = {
-        upload_id: row.member.index
-        for upload_id, span in results.uploads.items()
-        if upload_id in needed
-        for row in step.read_rows(span)  # the span contains one row
-        if not _is_listed(step, Upload(row.key, upload_id))
-    }
+    aborted = _find_aborted(step, results)
     if aborted:
-        for number in step.records.list_rounds():
-            tasks: list[Task] = []
-            for task in step.records.read_round(number):
-                if task.slice is None or task.slice.upload_id not in aborted:
-                    tasks.append(task)
-                elif task.parts > 1:  # without a slice, the stage of its member is `LINK`
-                    # The member is that of the row: a damaged task may name another one.
-                    tasks.append(replace(task, slice=None, member=aborted[task.slice.upload_id]))
-            step.records.write_round(number, tasks)
+        _take_slices_back(step, aborted)
         results = read_results(step, plan)
     abort_leftover_uploads(step, results.large, results.uploads)
     return results
+
+
+def _find_aborted(step: Step, results: Results) -> dict[str, int]:
+    """Return the id of each upload that was aborted although slices remain, and its member's index.
+
+    If all slices have ended, the upload may be complete: finishing the member finds that out.
+    """
+    needed = {
+        task.slice.upload_id: task.rows for task in results.unfinished if task.slice is not None
+    }
+    return {
+        upload_id: row.member.index
+        for upload_id, span in needed.items()
+        for row in step.read_rows(span)  # the span contains one row
+        if not _is_listed(step, Upload(row.key, upload_id))
+    }
+
+
+def _take_slices_back(step: Step, aborted: Mapping[str, int]) -> None:
+    """Take the slices of aborted uploads out of all rounds; then settling links the members again.
+
+    `aborted` has the index of the member for the id of each upload. If the member has only one
+    slice, its task is left out: the scans of the member remain.
+    """
+    for number in step.records.list_rounds():
+        tasks: list[Task] = []
+        for task in step.records.read_round(number):
+            if task.slice is None or task.slice.upload_id not in aborted:
+                tasks.append(task)
+            elif task.parts > 1:  # without a slice, the stage of its member is `LINK`
+                # The member is that of the row: a damaged task may name another one.
+                tasks.append(replace(task, slice=None, member=aborted[task.slice.upload_id]))
+        step.records.write_round(number, tasks)
 
 
 def _is_listed(step: Step, upload: Upload) -> bool:
