@@ -11,9 +11,12 @@ Rules:
 import html
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, NewType
+from typing import NewType, TypeAlias
 
 Markup = NewType("Markup", str)
+# The columns of a table: the CSS classes of the cells, by title. The cells of the first column are
+# the headers of their rows.
+Columns: TypeAlias = Mapping[str, str]
 
 NOTHING = Markup("")
 MAX_UNFOLDED = 200  # maximum length, in characters, of text that is shown in full
@@ -25,14 +28,6 @@ _HIDDEN = re.compile(
     "[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
     "\ufe00-\ufe0f\ufeff\ufff9-\ufffb]"
 )
-
-
-class Column(NamedTuple):
-    """A column of a table."""
-
-    title: str
-    style: str = ""  # CSS classes of the column's cells
-    is_header: bool = False  # whether the column's cells are the headers of their rows
 
 
 def untrusted(value: str) -> Markup:
@@ -91,7 +86,7 @@ def element(tag: str, attributes: Mapping[str, str], *children: Markup) -> Marku
 
 def table(
     caption: str,
-    columns: Sequence[Column],
+    columns: Columns,
     rows: Iterable[Markup],
     *,
     note: str = "",
@@ -105,10 +100,10 @@ def table(
         element(
             "th",
             # A title is not displayed in the monospaced font.
-            {"scope": "col", "role": "columnheader", "class": column.style.replace("mono", "")},
-            trusted(column.title),
+            {"scope": "col", "role": "columnheader", "class": style.replace("mono", "")},
+            trusted(title),
         )
-        for column in columns
+        for title, style in columns.items()
     ]
     subtitle = NOTHING
     if note:
@@ -124,7 +119,7 @@ def table(
     return element("table", {"role": "table"}, *sections)
 
 
-def row(columns: Sequence[Column], cells: Sequence[Markup], *, reason: str = "") -> Markup:
+def row(columns: Columns, cells: Sequence[Markup], *, reason: str = "") -> Markup:
     """Return a row of a table.
 
     Args:
@@ -132,21 +127,15 @@ def row(columns: Sequence[Column], cells: Sequence[Markup], *, reason: str = "")
         cells: one cell for each column.
         reason: why a member failed, used by the filter of the page; empty in other tables.
     """
-    return element(
-        "tr",
-        {"role": "row", "data-reason": reason},
-        *[_cell(column, cell) for column, cell in zip(columns, cells, strict=True)],
-    )
-
-
-def _cell(column: Column, content: Markup) -> Markup:
-    if column.is_header:
-        return element("th", {"scope": "row", "role": "rowheader", "class": column.style}, content)
-    return element(
-        "td",
-        {"role": "cell", "class": column.style, "data-label": column.title if content else ""},
-        content,
-    )
+    first_style, *_ = columns.values()
+    header = element("th", {"scope": "row", "role": "rowheader", "class": first_style}, cells[0])
+    others = [
+        element(
+            "td", {"role": "cell", "class": style, "data-label": title if content else ""}, content
+        )
+        for (title, style), content in zip(columns.items(), cells, strict=True)
+    ][1:]
+    return element("tr", {"role": "row", "data-reason": reason}, header, *others)
 
 
 def bar(part: float, whole: float, tone: str) -> Markup:

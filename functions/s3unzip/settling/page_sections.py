@@ -23,7 +23,6 @@ from s3unzip.printable import (
 from s3unzip.settling.markup import (
     NO_BREAK_SPACE,
     NOTHING,
-    Column,
     Markup,
     aside,
     bar,
@@ -41,12 +40,12 @@ MAX_FAILURE_BYTES = 1_000_000  # maximum total size of the rows of all failures
 MAX_UNFOLDED_FAILURES = 10  # a longer list is folded, so that the cost stays on the first screen
 MAX_NAME = 1_024  # maximum length of a key in characters: the limit of S3
 MAX_TEXT = 400  # maximum length of a message or an option, in characters
-FAILED_COLUMNS = (
-    Column("Key", "mono key", is_header=True),
-    Column("Reason", "mono reason"),
-    Column("Message"),
-    Column("Offset", "number offset"),
-)
+FAILED_COLUMNS = {
+    "Key": "mono key",
+    "Reason": "mono reason",
+    "Message": "",
+    "Offset": "number offset",
+}
 REQUEST_TITLES = {
     "get": "GET",
     "put": "PUT",
@@ -215,11 +214,7 @@ def failures(report: Report, environment_options: str) -> Markup:
 
 def _reasons_table(report: Report, row_reasons: list[str], environment_options: str) -> Markup:
     """Return the table of reasons; `row_reasons` holds the reason for each row of failures."""
-    columns = (
-        Column("Reason", is_header=True),
-        Column("Members", "number"),
-        Column("", "rest"),
-    )
+    columns = {"Reason": "", "Members": "number", "": "rest"}
     largest = max(report.reasons.values())
     rows = [
         row(
@@ -316,11 +311,7 @@ def bill(cost: Cost | None) -> Markup:
     """Return the section with the cost of each service; nothing if the cost is not known."""
     if cost is None or not cost.lines:
         return NOTHING
-    columns = (
-        Column("Service", is_header=True),
-        Column("", "part"),
-        Column("Dollars", "number"),
-    )
+    columns = {"Service": "", "": "part", "Dollars": "number"}
     largest = max(line.dollars for line in cost.lines)
     rows = []
     for line in cost.lines:
@@ -347,7 +338,7 @@ def bill(cost: Cost | None) -> Markup:
 
 def details(report: Report) -> Markup:
     """Return the section with the identity of the run, its requests and its warnings."""
-    columns = (Column("Name", is_header=True), Column("Value", "mono"))
+    columns = {"Name": "", "Value": "mono"}
     rows = [row(columns, [trusted(name), untrusted(value)]) for name, value in _identify(report)]
     identity = element("div", {"id": "identity"}, table("Identity", columns, rows))
     requests = [(trusted(name), count) for name, count in _count_calls(report.requests)]
@@ -399,6 +390,6 @@ def _counts_table(
     """Return a table of names and counts in an element with its own id; "" if there are none."""
     if not counts:
         return NOTHING
-    columns = (Column(title, is_header=True), Column("Count", "number"))
+    columns = {title: "", "Count": "number"}
     rows = [row(columns, [name, figure(f"{count:,}")]) for name, count in counts]
     return element("div", {"id": caption.lower()}, table(caption, columns, rows, note=note))
