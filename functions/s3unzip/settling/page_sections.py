@@ -66,7 +66,7 @@ def sort_codes(counts: Mapping[str, int]) -> list[tuple[str, int]]:
 
 def facts(report: Report, cost: Cost | None) -> Markup:
     """Return a tile for each fact: members, times, bytes, requests and cost."""
-    tiles = [*_member_tiles(report), *_work_tiles(report)]
+    tiles = [*_member_tiles(report), *_time_tiles(report), *_amount_tiles(report)]
     if cost is not None:
         tiles.append(_cost_tile(report, cost))
     columns = max(len(tiles), 3)  # one or two tiles do not fill the row
@@ -121,8 +121,8 @@ def _member_tiles(report: Report) -> Iterator[Markup]:
             yield _tile(name, figure(f"{count:,}"), f"{share} of the members", "bad")
 
 
-def _work_tiles(report: Report) -> Iterator[Markup]:
-    """Yield the tiles for the work: times, rate, bytes, tasks and requests."""
+def _time_tiles(report: Report) -> Iterator[Markup]:
+    """Yield the tiles for the times: the duration, the first object and the rate."""
     seconds = max(0.0, report.finished - report.started)
     yield _tile(
         "Duration",
@@ -144,6 +144,10 @@ def _work_tiles(report: Report) -> Iterator[Markup]:
     if members > 1 and 0 < seconds <= members and has_worked:
         rate = figure(f"{members / seconds:,.0f}") + element("small", {}, figure(" members/s"))
         yield _tile("Rate", Markup(rate), f"{show_bytes(report.bytes_out / seconds)}/s written")
+
+
+def _amount_tiles(report: Report) -> Iterator[Markup]:
+    """Yield the tiles for the amounts of work: bytes, tasks and requests."""
     read_note = f"{show_bytes(report.bytes_in)} read"
     if report.bytes_out:
         yield _tile(
