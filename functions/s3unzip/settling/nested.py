@@ -16,6 +16,7 @@ from operator import attrgetter
 from msgspec.structs import replace
 
 from s3unzip.context import Context
+from s3unzip.errors import Finding
 from s3unzip.extraction.existing_objects import is_same_object
 from s3unzip.model import (
     Budget,
@@ -80,27 +81,24 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
     records = RunRecords.open(context.stores, run.id, calls)
     archives = _first_archives(records, limit + 1)  # one more shows that there are too many
     prefixes = Counter(_nested_prefix(archive.key) for archive in archives[:limit])
-    refusals = {  # the reason and the message for each prefix that no archive can have
-        prefix: ("nested-prefix-taken", message)
+    findings = {
+        prefix: Finding("nested-prefix-taken", message)
         for prefix, message in _find_taken(records, prefixes).items()
     }
-    refusals[""] = (
-        "nested-no-stem",
-        "nothing is left of its name without .zip, so its members have no prefix",
+    findings[""] = Finding(
+        "nested-no-stem", "nothing is left of its name without .zip, so its members have no prefix"
     )
     destination = context.stores.destination(run.destination)
     accepted: list[Outcome] = []
     refused: list[NestedRun] = []
     for archive in archives[:limit]:
-        prefix = _nested_prefix(archive.key)
-        if prefix in refusals:
-            reason, message = refusals[prefix]
-            refused.append(NestedRun(archive.key, reason=reason, message=message))
-        elif is_same_object(archive, run.options, destination, calls):
+        finding = findings.get(_nested_prefix(archive.key))
+        if finding is None and not is_same_object(archive, run.options, destination, calls):
+            finding = Finding("nested-changed", "the object was replaced after it was extracted")
+        if finding is None:
             accepted.append(archive)
         else:
-            message = "the object was replaced after it was extracted"
-            refused.append(NestedRun(archive.key, reason="nested-changed", message=message))
+            refused.append(NestedRun(archive.key, reason=finding.code, message=finding.message))
     for archive in archives[limit:]:
         message = f"the budget of {limit} nested archives is spent"
         refused.append(NestedRun(archive.key, reason="nested-budget", message=message))
