@@ -129,13 +129,13 @@ def row(columns: Columns, cells: Sequence[Markup], *, reason: str = "") -> Marku
     """
     first_style, *_ = columns.values()
     header = element("th", {"scope": "row", "role": "rowheader", "class": first_style}, cells[0])
-    others = [
+    data_cells = [
         element(
             "td", {"role": "cell", "class": style, "data-label": title if content else ""}, content
         )
         for (title, style), content in zip(columns.items(), cells, strict=True)
     ][1:]
-    return element("tr", {"role": "row", "data-reason": reason}, header, *others)
+    return element("tr", {"role": "row", "data-reason": reason}, header, *data_cells)
 
 
 def bar(part: float, whole: float, tone: str) -> Markup:
