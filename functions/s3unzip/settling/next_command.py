@@ -109,11 +109,11 @@ def repeat_command(
         more_options: options that the run did not have.
         source: the word that stands for the archive in the command; None: its location.
     """
-    words = ["s3unzip", "run", source or str(report.source), str(report.destination)]
-    words += _list_options(report.options)
+    arguments = ["s3unzip", "run", source or str(report.source), str(report.destination)]
+    arguments += _list_options(report.options)
     if connections is not None:
-        words += connections.command_options()
-    command = f"{shlex.join(words)} {more_options}".rstrip()
+        arguments += connections.command_options()
+    command = f"{shlex.join(arguments)} {more_options}".rstrip()
     if len(command) > MAX_COMMAND or not command.isprintable():
         return None
     return command
