@@ -111,9 +111,18 @@ def process_is_as_a_user_has_it(tmp_path_factory: pytest.TempPathFactory) -> Non
     """Let the product's log go to the output that pytest keeps, and programs react to signals.
 
     If a conftest is the first to import a handler, pytest keeps no output yet. Background jobs
-    inherit to ignore SIGINT, and those of nohup SIGHUP. Records of runs stay out of the real home.
+    inherit to ignore SIGINT, and those of nohup SIGHUP. Records of runs stay out of the real home,
+    and what this machine knows of AWS out of the tests.
     """
-    os.environ["S3UNZIP_HOME"] = str(tmp_path_factory.mktemp("home"))
+    home = tmp_path_factory.mktemp("home")
+    for name in [name for name in os.environ if name.startswith("AWS_")] + ["NO_COLOR"]:
+        os.environ.pop(name, None)
+    os.environ |= {
+        "S3UNZIP_HOME": str(home),
+        "AWS_CONFIG_FILE": str(home / "no-config"),
+        "AWS_SHARED_CREDENTIALS_FILE": str(home / "no-credentials"),
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
     print_log_to(sys.stdout)
     for number in (signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:

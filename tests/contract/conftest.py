@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -134,20 +133,16 @@ def versitygw() -> Iterator[str]:
 
 
 @pytest.fixture(autouse=True)
-def aws_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Give every test the local servers' credentials, no one's configuration and no proxy."""
+def aws_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give every test the local servers' credentials and no proxy."""
     for name in (
-        *("AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_SESSION_TOKEN", "AWS_REGION"),
         *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
         *("http_proxy", "https_proxy", "all_proxy", "no_proxy"),
-        *("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR"),
+        *("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR"),
     ):
         monkeypatch.delenv(name, raising=False)
     variables = VERSITY | {
-        "AWS_CONFIG_FILE": str(tmp_path / "none"),
-        "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none"),
         "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_EC2_METADATA_DISABLED": "true",
         # Other programs with obstore need them; ours must not heed them.
         "AWS_CONDITIONAL_PUT": "disabled",
         "AWS_S3_EXPRESS": "true",

@@ -1,9 +1,8 @@
-"""A user: who types commands, and what is installed: the wheel of this checkout."""
+"""What a user installs: the wheel of this checkout."""
 
 import os
 import shutil
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -11,17 +10,7 @@ import pytest
 
 from tests.docs.commands import ROOT
 from tests.support.assemblies import make_once
-from tests.support.processes import Ended, Program, run_program
-
-HIDDEN = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_ENDPOINT_URL", "NO_COLOR")
-
-
-@pytest.fixture
-def typed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path, list[str]], Ended]:
-    """Run a command in a folder, which has the runs, too; in this process, which takes a tenth."""
-    for name in HIDDEN:
-        monkeypatch.delenv(name, raising=False)
-    return lambda folder, words: Program(folder).run(*words)
+from tests.support.processes import run_program
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,6 @@
 """The reference is what the code says, and what commands print with ``--json`` fits its schemas."""
 
 import json
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,10 @@ from s3unzip.cli.main import COMMANDS, load_command
 from s3unzip.model import Verdict
 from s3unzip.zip import CHECKS
 from tests.docs.commands import make_archive
-from tests.support.processes import Ended, Program
+from tests.support.processes import Program
 from tests.support.zips import Entry, build
 
-Typed = Callable[[Path, list[str]], Ended]
+World = tuple[Program, dict[str, str]]  # and the ids of runs by their destinations
 
 
 @cache
@@ -44,17 +43,18 @@ def check_lines(name: str, text: str) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
-    """Return a folder with archives, and the ids of two runs in it by their destinations."""
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """Return the program in a folder with archives, in which it has done two runs."""
     folder = tmp_path_factory.mktemp("json")
+    program = Program(folder)
     for name in ("archive.zip", "damaged.zip"):
         (folder / name).write_bytes(make_archive(name))
     (folder / "nested.zip").write_bytes(
         build(Entry("inner.zip", build(Entry("in.txt", b"in"))), Entry("../up", b"x"))
     )
     (folder / "broken.zip").write_bytes(b"no archive")
-    return folder, {
-        stem: Program(folder).extract(f"{stem}.zip", stem, "--json").lines[0]["run"]
+    return program, {
+        stem: program.extract(f"{stem}.zip", stem, "--json").lines[0]["run"]
         for stem in ("archive", "damaged")
     }
 
@@ -95,29 +95,25 @@ def test_every_command_has_json() -> None:
         ("abort", "abort {damaged}", 0),
     ],
 )
-def test_output_holds_to_its_schema(
-    world: tuple[Path, dict[str, str]], typed: Typed, schema: str, words: str, code: int
-) -> None:
+def test_output_holds_to_its_schema(world: World, schema: str, words: str, code: int) -> None:
     """Every line on stdout validates, and the exit code is the one without ``--json``."""
-    folder, runs = world
-    check_lines(schema, typed(folder, [*words.format_map(runs).split(), "--json"]).ends(code).out)
+    program, runs = world
+    check_lines(schema, program.run(*words.format_map(runs).split(), "--json").ends(code).out)
 
 
 @pytest.mark.parametrize(("dest", "verdict"), [("archive", "EQUAL"), ("damaged", "DIFFERENT")])
-def test_text_json_and_objects_of_verify_agree(
-    world: tuple[Path, dict[str, str]], typed: Typed, dest: str, verdict: str
-) -> None:
+def test_text_json_and_objects_of_verify_agree(world: World, dest: str, verdict: str) -> None:
     """In the text, in the JSON and object by object."""
-    folder, words = world[0], ["verify", "archive.zip", dest]
-    assert typed(folder, [*words, "--objects", "objects.jsonl"]).out.startswith(f"{verdict}  ")
-    assert json.loads(typed(folder, [*words, "--json"]).out)["verdict"] == verdict
-    check_lines("objects", (folder / "objects.jsonl").read_text("utf-8"))
+    program, words = world[0], ["verify", "archive.zip", dest]
+    assert program.run(*words, "--objects", "objects.jsonl").out.startswith(f"{verdict}  ")
+    assert json.loads(program.run(*words, "--json").out)["verdict"] == verdict
+    check_lines("objects", (program.folder / "objects.jsonl").read_text("utf-8"))
 
 
-def test_records_hold_to_their_schemas(world: tuple[Path, dict[str, str]]) -> None:
+def test_records_hold_to_their_schemas(world: World) -> None:
     """What a run with a failure keeps: its report, its plan and its outcomes."""
-    folder, runs = world
-    kept = folder / ".runs" / "runs" / runs["damaged"]
+    program, runs = world
+    kept = program.home / "runs" / runs["damaged"]
     for schema, name in (
         ("report", "report.json"),
         ("summary", "run.json"),

@@ -4,13 +4,13 @@ import gzip
 import re
 import shlex
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.docs.commands import PLAIN, ROOT, make_archive
-from tests.support.processes import LIMITED, Ended, Program
+from tests.support.processes import LIMITED, Program
 from tests.support.servers import Asked, HttpServer, Reply, WebFiles, nobody, s3_error
 from tests.support.zips import Entry, build, build_split
 
@@ -104,13 +104,12 @@ def _answer_s3(asked: Asked) -> Reply:
 def test_a_mistake_has_the_documented_answer(
     mistake: dict[str, str | int],
     world: tuple[Path, dict[str, str]],
-    typed: Callable[[Path, list[str]], Ended],
 ) -> None:
     """The exit code and the line are the documented ones, and nothing is a traceback."""
     folder, known = world
     words = [_filled(word, known) for word in shlex.split(str(mistake["command"]))]
     if not mistake.get("limited"):
-        ended = typed(folder, words)
+        ended = Program(folder).run(*words)
     elif LIMITED is None:
         pytest.skip("root may do everything; no setpriv")
     else:

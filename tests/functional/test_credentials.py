@@ -142,11 +142,8 @@ class Login:
 
 
 @pytest.fixture
-def login(
-    program: Program, s3: memory_server.MemoryS3, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Login]:
+def login(program: Program, s3: memory_server.MemoryS3) -> Iterator[Login]:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.delenv(name, raising=False)
         del program.variables[name]
     login = Login(program, s3)
     with HttpServer(lambda _: login.sts) as login.tokens:

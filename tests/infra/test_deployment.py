@@ -45,17 +45,6 @@ from tests.support.zips import Entry, build
 REGION = "eu-west-1"
 OWN = "s3unzip: ZIP archives in S3 to objects in S3 (dev)"  # the description of a stack
 SOME_CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
-HIDDEN = ("AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", *SOME_CREDENTIALS)
-
-
-@pytest.fixture(autouse=True)
-def no_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hide what the machine knows of AWS."""
-    for name in HIDDEN:
-        monkeypatch.delenv(name, raising=False)
-    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
-        monkeypatch.setenv(name, str(tmp_path / "none"))
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
 
 
 def test_make_passes_the_words_on(tmp_path: Path) -> None:

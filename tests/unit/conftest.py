@@ -20,8 +20,6 @@ def moto_account() -> Iterator[Account]:
 
 @pytest.fixture
 def account(moto_account: Account, monkeypatch: pytest.MonkeyPatch) -> Iterator[Account]:
-    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_REGION"):
-        monkeypatch.delenv(name, raising=False)
     variables = {"AWS_ENDPOINT_URL": moto_account.url, "POWERTOOLS_TRACE_DISABLED": "true"}
     for name, value in {**CREDENTIALS, **variables}.items():
         monkeypatch.setenv(name, value)

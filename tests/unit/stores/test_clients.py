@@ -1,6 +1,5 @@
 """Clients are as a plain boto3 session makes them: credentials, region, endpoint and retries."""
 
-import os
 import sys
 from pathlib import Path
 
@@ -26,9 +25,7 @@ ENDPOINT = "http://127.0.0.1:9"
 
 @pytest.fixture(autouse=True)
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine with the profiles `keys` and `process`, and no variables of AWS."""
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
+    """A machine with the profiles `keys` and `process`."""
     secret = tmp_path / "secret.py"
     secret.write_text(f"print('{SECRET}')")
     (tmp_path / "config").write_text(
@@ -39,7 +36,6 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
 
 
 KEYS = {"AWS_ACCESS_KEY_ID": "AKIDVARIABLE", "AWS_SECRET_ACCESS_KEY": "made-up"}
