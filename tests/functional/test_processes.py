@@ -1,4 +1,7 @@
-"""The command line as a process: its standard streams, signals, and limits of the system."""
+"""The command line as a process: its standard streams, signals, and limits of the system.
+
+Then programs that fork after they have opened an archive.
+"""
 
 import os
 import re
@@ -7,11 +10,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from infra.bundle import ROOT
+from tests.support.memory_server import MemoryS3
 from tests.support.processes import Program, descendants, is_running
 from tests.support.servers import HANG_SECONDS, Asked, HttpServer, Reply, WebFiles, looks
 from tests.support.zips import Entry, build
@@ -141,14 +146,6 @@ main()
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "s3unzip: stopped\n")
 
 
-@pytest.fixture
-def default_hangup() -> Iterator[None]:
-    """Undo `nohup` around the tests: their programs inherit what this process ignores."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGHUP, before)
-
-
 class SlowRun(HttpServer):
     """A run whose archive comes from this server, which stops sending, of some bytes or of all."""
 
@@ -228,7 +225,6 @@ def test_no_worker_outlives_a_killed_program(program: Program) -> None:
 @pytest.mark.parametrize(
     ("number", "code", "kill"), [(signal.SIGTERM, 143, os.kill), (signal.SIGHUP, 129, os.killpg)]
 )
-@pytest.mark.usefixtures("default_hangup")
 def test_sigterm_and_sighup_are_as_ctrl_c(
     program: Program, number: signal.Signals, code: int, kill: Callable[[int, int], None]
 ) -> None:
@@ -297,3 +293,64 @@ def test_ctrl_c_stops_several_archives_and_says_how_to_go_on(program: Program) -
     )
     assert "\\n" not in told
     assert "s3unzip resume" in told or "run the same command again" in told
+
+
+TEXTS = [Entry(f"{number}.txt", b"%d" % number * 2_000) for number in range(40)]
+# Opens an archive, and prints what forked processes read of its copy, and of a pickled archive.
+FORKING = """
+import multiprocessing, sys
+import s3unzip
+
+source, destination = sys.argv[1:]
+archive = s3unzip.open_archive(source)
+names = list(archive)
+archive.read(names[0])
+
+def read(name):
+    return archive.read(name)[:3]
+
+def extract(number):
+    return s3unzip.extract(source, f"{destination}{number}", workers=1).extracted
+
+fork = multiprocessing.get_context("fork")
+with fork.Pool(4, fork.Barrier(4).wait) as pool:  # all begin at once
+    print(set(pool.map(read, names, 1)) - set(map(read, names)))
+    print(sum(map(len, pool.map(archive.read, names))), pool.map(extract, range(2)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "source"),
+    [("s3", "s3://from/a.zip"), ("botocore", "s3://from/a//b.zip"), ("web", "{web}/a.zip")],
+)
+def test_forked_processes_read_and_extract(
+    program: Program, s3: MemoryS3, kind: str, source: str
+) -> None:
+    """An archive in S3 or on the web is read and extracted by forks, none hangs.
+
+    None of them uses the connection of their parent, which opens the archive and reads 41 members.
+    """
+    files = WebFiles({"a.zip": build(*TEXTS)})
+    connections: list[int] = []  # of each request; the server has a thread for each
+
+    def answer(request: Asked) -> Reply:
+        connections.append(threading.get_ident())
+        return files(request)
+
+    for key in ("a.zip", "a//b.zip"):  # obstore cannot name the latter
+        s3.buckets["from"].add(key, files.files["a.zip"])
+    with HttpServer(answer) as server:
+        program.variables |= {
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_ENDPOINT_URL": s3.url,
+            "PYTHONPATH": str(ROOT),
+            "PYTHONWARNINGS": "ignore",
+        }
+        words = (FORKING, source.format(web=server.url), "s3://out/to")
+        ended = program.start_as([sys.executable, "-c", *words]).ends(0)
+    assert (ended.out.splitlines(), ended.err) == (
+        ["set()", f"{sum(len(entry.content) for entry in TEXTS)} [40, 40]"],
+        "",
+    )
+    # Of an archive on the web; the program asks S3 for the others.
+    assert connections.count((connections or [0])[0]) == (42 if kind == "web" else 0)
