@@ -3,7 +3,6 @@
 import pytest
 
 from s3unzip.zip import Policy
-from tests.corpus.core import Cut, extract
 from tests.corpus.labels import Archive
 from tests.corpus.larger import (
     VARIABLE,
@@ -12,7 +11,7 @@ from tests.corpus.larger import (
     read_differences,
     read_labels,
 )
-from tests.corpus.ways import WAYS
+from tests.corpus.ways import WAYS, Cut, extract
 
 LABELS = read_labels()
 if not LABELS:

@@ -44,9 +44,9 @@ from s3unzip.zip import (
     fold_key,
 )
 from s3unzip.zip.decode import MemberDecoder, decode_member
-from tests.corpus.core import Cut, extract_member, read_index
 from tests.corpus.families import ARCHIVES
 from tests.corpus.larger import read_labels
+from tests.corpus.ways import Cut, extract_member, read_index
 from tests.support.servers import HOST, raw_server
 from tests.support.streams import ENCODERS, mixed, split_inflate
 from tests.support.zips import (

@@ -28,7 +28,7 @@ from s3unzip.zip.checks import MIB
 from s3unzip.zip.names import has_long_marks
 from tests.corpus import labels
 from tests.corpus.codecs import SEALS
-from tests.corpus.core import Cut, extract, read_index
+from tests.corpus.ways import Cut, extract, read_index
 from tests.support.zips import (
     BZIP2,
     DEFLATE,

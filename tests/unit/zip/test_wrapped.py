@@ -26,7 +26,7 @@ from s3unzip.zip.decode import MemberDecoder
 from s3unzip.zip.members import SELECTED, HeaderTable
 from s3unzip.zip.records import LOCAL_LENGTH
 from s3unzip.zip.wrapped import find_long_members
-from tests.corpus.core import Cut, read_index_by
+from tests.corpus.ways import Cut, read_index_by
 from tests.support.mac_zips import GIB, WRAP, MacFile, Sparse, build_mac, deflate_zeros, deflated
 from tests.support.zips import DEFLATE
 
