@@ -614,6 +614,7 @@ def test_password_is_used_and_not_recorded(path: Path, tmp_path: Path, stores: S
         ({"names": [b"m.txt"]}, "option names=.*Expected `str`, got `bytes`"),
         ({"encoding": "klingon"}, "'klingon' is unknown to Python"),
         ({"key_template": "fixed"}, "gives every member one key"),
+        ({"key_template": "}{member}"}, "unknown or broken field"),
     ],
 )
 def test_options_are_checked_when_they_are_made(wrong: dict[str, object], words: str) -> None:
@@ -640,6 +641,10 @@ def test_options_take_lists_and_texts() -> None:
             "members that are not extracted would be lost",
         ),
         ({"max_cost": -1.0}, "cost limit"),
+        (
+            {"options": Options(key_template="a/../{name}")},
+            "'a/../{name}' leaves the destination's prefix",
+        ),
         (
             {"tuning": s3unzip.Tuning(max_workers=0)},
             "'max_workers' must be a positive number, not 0",
