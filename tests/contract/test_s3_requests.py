@@ -442,6 +442,14 @@ def test_a_server_that_deletes_one_by_one(refusal: Reply) -> None:
     assert [request.path for request in asked[1:]] == ["/bucket/a", "/bucket/b%20c"]
 
 
+def test_a_request_deletes_at_most_1000_records() -> None:
+    """S3 refuses a DeleteObjects request with more keys."""
+    deleted = b"<DeleteResult>" + b"<Deleted/>" * 1_000 + b"</DeleteResult>"
+    with scripted(lambda _: Reply(200, deleted)) as (stores, asked):
+        stores.run_store("run").delete([str(number) for number in range(1_001)])
+    assert [request.body.count(b"<Key>") for request in asked] == [1_000, 1]
+
+
 LISTED = (
     "<ListPartsResult><Part><PartNumber>{}</PartNumber><Size>{}</Size></Part></ListPartsResult>"
 )

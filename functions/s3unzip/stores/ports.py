@@ -303,7 +303,7 @@ class Destination(Protocol):
         """Yield the bytes of an object, or only bytes [start, stop), in pieces."""
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Delete objects: records of runs or extra objects, never members."""
+        """Delete 1 to 1,000 objects: records of runs or extra objects, never members."""
 
     def create_upload(self, key: str, facts: ObjectFacts) -> str:
         """Begin a multipart upload, and return its id."""

@@ -24,7 +24,7 @@ from s3unzip.errors import (
 from s3unzip.model import Location, Part
 from s3unzip.stores.archives import Source, read_end
 from s3unzip.stores.calls import Calls, count_request
-from s3unzip.stores.listing import list_pages
+from s3unzip.stores.listing import PAGE_KEYS, list_pages
 from s3unzip.stores.ports import Destination, Kind, ObjectFacts, Upload
 from s3unzip.zip import ByteRange
 
@@ -171,8 +171,8 @@ class ObjectRunStore:
     def delete(self, names: Sequence[str]) -> None:
         """Delete the objects; ignore any that no longer exist."""
         keys = [self._home.key + name for name in names]
-        if keys:
-            self._run("delete", lambda: self._store.delete(keys))
+        for start in range(0, len(keys), PAGE_KEYS):
+            self._run("delete", partial(self._store.delete, keys[start : start + PAGE_KEYS]))
 
     def _complete(self, upload: Upload, parts: Sequence[Part], size: int) -> None:
         """Complete an upload of `size` bytes.

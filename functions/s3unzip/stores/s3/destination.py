@@ -59,7 +59,6 @@ if TYPE_CHECKING:  # a stub package
     from obstore import Attributes
 
 T = TypeVar("T")
-DELETE_BATCH = 1_000  # maximum number of keys in one DeleteObjects request
 # After these responses to Complete, a new upload is necessary (API_CompleteMultipartUpload).
 # VersityGW responds with InvalidPart if the upload was aborted.
 RESTART_CODES = frozenset({"ConditionalRequestConflict", "InvalidPart"})
@@ -315,35 +314,31 @@ class S3Destination(Destination):
             yield from pieces
 
     def delete(self, keys: Sequence[str]) -> None:
-        for start in range(0, len(keys), DELETE_BATCH):
-            if start:  # `Calls` counts the first request
-                count_request("delete")
-            batch = keys[start : start + DELETE_BATCH]
-            try:
-                answer = self._send(
-                    "control",
-                    "delete_objects",
-                    Delete={"Objects": [{"Key": key} for key in batch], "Quiet": False},
-                )
-            except s3_errors() as error:
-                refusal = read_answer(error)
-                # Some servers require an MD5, but botocore sends a CRC-32. They refuse the request
-                # with different codes.
-                if is_unsupported(refusal) or refusal.status in {400, 405, 411}:
-                    self._delete_each(batch)
-                    continue
-                raise self._session.explain_and_adapt(
-                    error, Call("DeleteObject", self._bucket, batch[0])
-                ) from None
-            for failure in answer.get("Errors", ()):  # only the first failure is reported
-                raise explain_answer(
-                    ServerAnswer(200, failure.get("Code", ""), failure.get("Message", "")),
-                    Call("DeleteObject", self._bucket, failure.get("Key", "")),
-                )
-            if len(answer.get("Deleted", ())) < len(batch):
-                raise ServiceFaultError(
-                    f"s3://{self._bucket}/{batch[0]}: the answer does not list the deleted objects"
-                )
+        try:
+            answer = self._send(
+                "control",
+                "delete_objects",
+                Delete={"Objects": [{"Key": key} for key in keys], "Quiet": False},
+            )
+        except s3_errors() as error:
+            refusal = read_answer(error)
+            # Some servers require an MD5, but botocore sends a CRC-32. They refuse the request with
+            # different codes.
+            if is_unsupported(refusal) or refusal.status in {400, 405, 411}:
+                self._delete_each(keys)
+                return
+            raise self._session.explain_and_adapt(
+                error, Call("DeleteObject", self._bucket, keys[0])
+            ) from None
+        for failure in answer.get("Errors", ()):  # only the first failure is reported
+            raise explain_answer(
+                ServerAnswer(200, failure.get("Code", ""), failure.get("Message", "")),
+                Call("DeleteObject", self._bucket, failure.get("Key", "")),
+            )
+        if len(answer.get("Deleted", ())) < len(keys):
+            raise ServiceFaultError(
+                f"s3://{self._bucket}/{keys[0]}: the answer does not list the deleted objects"
+            )
 
     def _delete_each(self, keys: Sequence[str]) -> None:
         """Delete objects one by one, for a server that does not accept a list of keys."""
