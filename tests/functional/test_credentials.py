@@ -37,6 +37,8 @@ credential_process = {{folder}}/broken
 credential_process = {{folder}}/absent
 [profile odd]
 credential_process = {{folder}}/odd
+[profile once]
+credential_process = {{folder}}/once
 [profile line]
 credential_process = {{folder}}/line
 [profile late]
@@ -98,6 +100,7 @@ class Login:
             "process": PROCESS.format(folder=folder, more=""),
             "late": PROCESS.format(folder=folder, more=late),
             "odd": "#!/bin/sh\necho '[]'\n",
+            "once": PROCESS.format(folder=folder, more="").replace("PROCESS", "OLD") + 'rm "$0"\n',
             "line": PROCESS.format(folder=folder, more="").replace('PROCESS"', 'A\\\\nB"'),
             "broken": "#!/bin/sh\necho 'no luck' >&2\nexit 3\n",
         }.items():
@@ -243,24 +246,41 @@ def test_a_server_has_regions_of_its_own(login: Login, by: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "renewed"),
+    ("words", "told", "refusals", "renewed"),
     [
-        (("ls", SOURCE), (0, "")),
+        (
+            ("ls", SOURCE, "--profile", "kept"),
+            "ExpiredToken: The provided token has expired; get new credentials",
+            1,
+            (0, ""),
+        ),
         # This server answers with its buckets.
-        (("runs", "--env", "dev"), (5, "does not answer as AWS does")),
+        (
+            ("runs", "--env", "dev", "--profile", "kept"),
+            "ExpiredToken: The provided token has expired; get new credentials",
+            1,
+            (5, "does not answer as AWS does"),
+        ),
+        # The process of the profile gives keys once; its failure is not why they are refused. The
+        # stack is looked for by two names.
+        (
+            ("runs", "--env", "dev", "--profile", "once"),
+            "InvalidClientTokenId: The provided token has expired; check the credentials",
+            2,
+            (6, "No such file or directory"),
+        ),
     ],
 )
-def test_expired_keys_end_a_command_at_once(
-    login: Login, words: tuple[str, ...], renewed: tuple[int, str]
+def test_refused_keys_end_a_command_at_once(
+    login: Login, words: tuple[str, ...], told: str, refusals: int, renewed: tuple[int, str]
 ) -> None:
     """The command ends after one refusal, with what to do, unless the profile has new keys."""
     login.expired = "OLD"
-    login.start(*words, "--profile", "kept").ends(
-        6, "ExpiredToken: The provided token has expired; get new credentials"
-    )
-    assert login.in_vain == 1
+    login.refusal = (400, told.partition(":")[0])
+    login.start(*words).ends(6, told)
+    assert login.in_vain == refusals
     login.renews = "NEW"
-    login.start(*words, "--profile", "kept").ends(*renewed)
+    login.start(*words).ends(*renewed)
 
 
 TOLD = {

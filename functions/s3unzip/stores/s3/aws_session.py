@@ -16,7 +16,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from msgspec.structs import replace
 
-from s3unzip.errors import ExpiredKeysError, UsageError
+from s3unzip.errors import ExpiredKeysError, S3UnzipError, UsageError
 from s3unzip.stores.config import ARN, StoreConfig, check_endpoint
 from s3unzip.stores.s3.credentials import ProfileKeys, shared_keys
 from s3unzip.stores.s3.plain_settings import DEFAULT_REGION, AwsSettings, read_plain_settings
@@ -245,8 +245,12 @@ class AwsSession:
             case (_, {"Error": {"Code": code, "Message": message}}) if (
                 attempts == 1 and code in REFUSED_KEYS
             ):
-                if self.keys.find_new_keys(self.keys.renewals):
-                    return 0
+                try:
+                    if self.keys.find_new_keys(self.keys.renewals):
+                        return 0
+                except S3UnzipError:  # for other codes, the refusal says more than this error
+                    if code in EXPIRED:
+                        raise
                 if code in EXPIRED:
                     raise ExpiredKeysError(f"{code}: {message}; {self.keys.require().advice}")
         return None
