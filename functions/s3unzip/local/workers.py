@@ -62,9 +62,8 @@ class WorkerTally:
     def __init__(self, progress: Progress | None) -> None:
         self._progress = progress or Progress()
         self._sums: Counter[str] = Counter()  # sums of all attempts except the lost ones
-        self._shown: Counter[str] = (
-            Counter()
-        )  # highest value of each sum; a lost attempt does not lower it
+        # Highest value of each sum; a lost attempt does not lower it.
+        self._shown: Counter[str] = Counter()
         self._failed_keys: set[str] = set()  # keys of the failed members that were shown
         self._troubles: dict[str, float] = {}  # when each line was last shown
         self._lock = threading.Lock()
