@@ -48,13 +48,6 @@ CLIENT_OPTIONS: dict[str, Any] = {  # options for the clients of AWS's control p
     "read_timeout": 20,
     "retries": {"total_max_attempts": 6, "mode": "standard"},
 }
-# The operations that require IAM actions of other names, with these actions.
-IAM_ACTIONS = {
-    "s3:DeleteObjects": "s3:DeleteObject, s3:DeleteObjectVersion",
-    "s3:GetBucketEncryption": "s3:GetEncryptionConfiguration",
-    "s3:GetBucketNotificationConfiguration": "s3:GetBucketNotification",
-    "s3:HeadBucket": "s3:ListBucket",
-}
 PASSWORD_SECONDS = 300  # a changed secret takes effect after at most this time
 SECRET_SCHEME = "secretsmanager:"  # noqa: S105 - the prefix of a password reference
 # docs.aws.amazon.com/secretsmanager/latest/apireference/API_GetSecretValue.html

@@ -13,11 +13,10 @@ import zipfile
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from s3unzip.aws.environment import IAM_ACTIONS
 from s3unzip.errors import AccessDeniedError, ExpiredKeysError, NotFoundError, S3UnzipError
 from s3unzip.model import Report, Status, Verdict
 from s3unzip.operate.checks import FAILURE, OK, WARNING, Answer, CheckResult, run_check
-from s3unzip.operate.runs import DeployedRuns, translating_errors
+from s3unzip.operate.runs import IAM_ACTIONS, DeployedRuns, translating_errors
 from s3unzip.planning.select import parse_template
 from s3unzip.run_ids import run_id
 from s3unzip.runs.records import RUNS

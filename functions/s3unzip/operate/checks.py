@@ -199,7 +199,7 @@ def check_rights(runs: DeployedRuns, defaults: RunDefaults | None = None) -> Ans
         actions.append("s3:PutObjectAcl")
     arn = f"arn:{runs.partition}:s3:::{destination.bucket}/{destination.key}*"
     roles: list[str] = [
-        runs.ask("lambda:GetFunctionConfiguration", FunctionName=name)["Role"]
+        runs.ask("lambda:GetFunctionConfiguration", "Role", FunctionName=name)
         for name in runs.resource_names(FUNCTION, *WRITERS)
     ]
     refusal = _simulate(runs, roles, actions, arn)
@@ -215,6 +215,7 @@ def _simulate(runs: DeployedRuns, roles: list[str], actions: list[str], arn: str
     for role in roles:
         results = runs.ask(
             "iam:SimulatePrincipalPolicy",
+            "EvaluationResults",
             PolicySourceArn=role,
             ActionNames=actions,
             ResourceArns=[arn],
@@ -226,7 +227,7 @@ def _simulate(runs: DeployedRuns, roles: list[str], actions: list[str], arn: str
                     "ContextKeyValues": [runs.region],
                 }
             ],
-        )["EvaluationResults"]
+        )
         if all(result["EvalDecision"] == "allowed" for result in results):
             continue
         # The condition keys, such as aws:SourceVpce, that have a value only in a real request.
@@ -310,7 +311,7 @@ def check_key(runs: DeployedRuns) -> Answer:
 def _explain_unusable_key(runs: DeployedRuns, key: str) -> Answer | None:
     """Return the reason why a key cannot be used, or None if it can be used."""
     try:
-        metadata = runs.ask("kms:DescribeKey", region_of=key, KeyId=key)["KeyMetadata"]
+        metadata = runs.ask("kms:DescribeKey", "KeyMetadata", region_of=key, KeyId=key)
     except NotFoundError:
         return Answer(FAILURE, f"{key} does not exist", "set kms_key to a key that does")
     state = metadata.get("KeyState", "Unknown")
@@ -357,8 +358,8 @@ def _compare_encryption(
     # A bucket may name its key by its ARN, by its id, which is the end of the ARN, or by an alias.
     if "alias/" in actual:
         with suppress(NotFoundError):  # an alias without a key is not `key` either
-            alias = runs.ask("kms:DescribeKey", region_of=actual, KeyId=actual)
-            actual = alias["KeyMetadata"]["Arn"]
+            alias = runs.ask("kms:DescribeKey", "KeyMetadata", region_of=actual, KeyId=actual)
+            actual = alias["Arn"]
     if key is not None and actual.rpartition("/")[2] == key.rpartition("/")[2]:
         return None
     return Answer(

@@ -103,7 +103,7 @@ def check_concurrency(runs: DeployedRuns) -> Answer:
     The quota of an account is 1,000, or 10 for a new account. Lambda keeps at least 100 unreserved:
     https://docs.aws.amazon.com/lambda/latest/dg/lambda-concurrency.html
     """
-    limits = runs.ask("lambda:GetAccountSettings")["AccountLimit"]
+    limits = runs.ask("lambda:GetAccountSettings", "AccountLimit")
     unreserved = limits["UnreservedConcurrentExecutions"]
     extract = runs.resource_names(FUNCTION, "FunctionsExtract")[0]
     reserved = runs.ask("lambda:GetFunctionConcurrency", FunctionName=extract).get(
@@ -197,7 +197,7 @@ def check_scan(runs: DeployedRuns) -> Answer:
     advice = "docs/howto/malware.md says how to create a plan"
     if not runs.defaults.scan:
         return Answer(OK, "ingest.scan is not set: archives are opened as they arrive")
-    for summary in runs.ask("guardduty:ListMalwareProtectionPlans")["MalwareProtectionPlans"]:
+    for summary in runs.ask("guardduty:ListMalwareProtectionPlans", "MalwareProtectionPlans"):
         name = summary["MalwareProtectionPlanId"]
         plan = runs.ask("guardduty:GetMalwareProtectionPlan", MalwareProtectionPlanId=name)
         if plan["ProtectedResource"]["S3Bucket"]["BucketName"] != bucket:
@@ -224,9 +224,9 @@ def check_trigger(runs: DeployedRuns) -> Answer:
     waiting = count_messages(runs, runs.outputs["QueueUrl"])
     states = [
         source.get("State", "unknown")
-        for source in runs.ask("lambda:ListEventSourceMappings", FunctionName=function)[
-            "EventSourceMappings"
-        ]
+        for source in runs.ask(
+            "lambda:ListEventSourceMappings", "EventSourceMappings", FunctionName=function
+        )
     ]
     if not states:
         return Answer(FAILURE, f"no queue invokes {function}", RESTORE)
@@ -241,10 +241,10 @@ def check_trigger(runs: DeployedRuns) -> Answer:
 
 def check_machine(runs: DeployedRuns) -> Answer:
     """Does the state machine exist? The canary does not need it, because it is a small archive."""
-    machine = runs.ask(
-        "states:DescribeStateMachine", stateMachineArn=runs.outputs["StateMachineArn"]
+    status = runs.ask(
+        "states:DescribeStateMachine", "status", stateMachineArn=runs.outputs["StateMachineArn"]
     )
-    if machine["status"] == "DELETING":  # until its last execution has ended
+    if status == "DELETING":  # until its last execution has ended
         raise NotFoundError("somebody has deleted the state machine")
     return Answer(OK, "the state machine, which extracts larger archives, exists")
 
@@ -281,7 +281,7 @@ def check_logs(runs: DeployedRuns) -> Answer:
         # A longer name is that of another group, such as one of the environment dev2.
         if not any(
             group["logGroupName"] == name
-            for group in runs.ask("logs:DescribeLogGroups", logGroupNamePrefix=name)["logGroups"]
+            for group in runs.ask("logs:DescribeLogGroups", "logGroups", logGroupNamePrefix=name)
         )
     ]
     if deleted:
@@ -331,13 +331,14 @@ def check_notifications(runs: DeployedRuns) -> Answer:
     """
     for alarm in _read_alarms(runs):
         name = alarm["AlarmName"]
-        history = runs.ask(
+        actions = runs.ask(
             "cloudwatch:DescribeAlarmHistory",
+            "AlarmHistoryItems",
             AlarmName=name,
             HistoryItemType="Action",
             MaxRecords=1,
         )
-        for action in history["AlarmHistoryItems"]:
+        for action in actions:
             if action["HistorySummary"].startswith("Failed"):
                 return Answer(
                     FAILURE,
@@ -364,7 +365,7 @@ def check_subscriptions(runs: DeployedRuns) -> Answer:
     if not topics:
         return Answer(WARNING, "the alarms do not publish to a topic", SET_EMAIL)
     for topic in topics:
-        subscriptions = runs.ask("sns:ListSubscriptionsByTopic", TopicArn=topic)["Subscriptions"]
+        subscriptions = runs.ask("sns:ListSubscriptionsByTopic", "Subscriptions", TopicArn=topic)
         arns = [subscription["SubscriptionArn"] for subscription in subscriptions]
         # Before it is confirmed, a subscription has the ARN "PendingConfirmation".
         if not any(arn.startswith("arn:") for arn in arns):
@@ -429,7 +430,7 @@ def _read_alarms(runs: DeployedRuns) -> list[Any]:
     # `resource_names` raises an error if the stack has no alarms.
     names = runs.resource_names(ALARM)[:MAX_NAMES]
     return list(
-        runs.ask("cloudwatch:DescribeAlarms", AlarmNames=names, MaxRecords=MAX_NAMES)[
-            "MetricAlarms"
-        ]
+        runs.ask(
+            "cloudwatch:DescribeAlarms", "MetricAlarms", AlarmNames=names, MaxRecords=MAX_NAMES
+        )
     )

@@ -12,13 +12,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import getitem
 from typing import Any
 
 from botocore import exceptions, parsers, xform_name
 from msgspec.structs import replace
 
-from s3unzip.aws.environment import CLIENT_OPTIONS, IAM_ACTIONS, LambdaConfig, read_config
+from s3unzip.aws.environment import CLIENT_OPTIONS, LambdaConfig, read_config
 from s3unzip.errors import (
     AccessDeniedError,
     ExpiredKeysError,
@@ -52,7 +53,13 @@ from s3unzip.stores.s3.session import Session
 
 PAYER_OUTPUT = "IngestPayer"  # the stack has this output if whoever reads archives pays for that
 STOP_SECONDS = 60.0  # maximum time to wait for a stopped execution to end
-
+# The operations that require IAM actions of other names, with these actions.
+IAM_ACTIONS = {
+    "s3:DeleteObjects": "s3:DeleteObject, s3:DeleteObjectVersion",
+    "s3:GetBucketEncryption": "s3:GetEncryptionConfiguration",
+    "s3:GetBucketNotificationConfiguration": "s3:GetBucketNotification",
+    "s3:HeadBucket": "s3:ListBucket",
+}
 # Emulators return these error codes for operations that they do not support. The response to a HEAD
 # has no body, so botocore uses the status as the code. Some emulators return 404 in this case.
 UNSUPPORTED = re.compile(
@@ -173,8 +180,7 @@ class DeployedRuns(RunList):
         )
         for name in names:
             try:
-                with translating_errors("cloudformation:DescribeStacks"):  # "Stacks" may be empty
-                    stack = self.ask("cloudformation:DescribeStacks", StackName=name)["Stacks"][0]
+                stack = self.ask("cloudformation:DescribeStacks", "Stacks", 0, StackName=name)
             except NotFoundError:
                 continue
             except AccessDeniedError as error:  # the user may have the right for the other name
@@ -202,11 +208,12 @@ class DeployedRuns(RunList):
             self._clients[service, region] = client
         return self._clients[service, region]
 
-    def ask(self, request: str, *, region_of: str = "", **parameters: object) -> Any:
-        """Send one request and return the response.
+    def ask(self, request: str, *path: str | int, region_of: str = "", **parameters: object) -> Any:
+        """Send one request and return the response, or a part of it.
 
         Args:
             request: ``service:Operation``, with the service's prefix in IAM.
+            path: the fields and indexes that lead to the part; empty: the whole response.
             region_of: the ARN of a resource that may be in another region than the stack.
             parameters: the arguments of the operation.
         """
@@ -214,7 +221,8 @@ class DeployedRuns(RunList):
         if service == "states":  # botocore has another name for it than IAM
             service = "stepfunctions"
         with translating_errors(IAM_ACTIONS.get(request, request)):
-            return getattr(self.client(service, region_of), xform_name(operation))(**parameters)
+            response = getattr(self.client(service, region_of), xform_name(operation))(**parameters)
+            return reduce(getitem, path, response)
 
     @cached_property
     def resources(self) -> tuple[Any, ...]:
@@ -271,26 +279,25 @@ class DeployedRuns(RunList):
     def recent(self, limit: int) -> Iterator[ListedRun]:
         """Yield runs, the one of the latest archive first; a run at work may have no record yet.
 
-        The time of a run is when its archive was put.
+        The time of a run is when its archive was put. Its id begins with that time.
         """
-        with translating_errors("states:ListExecutions"):
-            running = {
-                run_of_execution(execution["name"])
-                for execution in self.ask(
-                    "states:ListExecutions",
-                    stateMachineArn=self._machine,
-                    statusFilter=RUNNING,
-                    maxResults=1_000,  # the maximum that one response contains
-                )["executions"]
-                # RUN-w1, RUN-w2, ... wait until the functions of a failed execution have ended.
-                if not re.search(r"-w\d+\Z", execution["name"])
-            }
+        running = {
+            run_of_execution(execution["name"])
+            for execution in self.ask(
+                "states:ListExecutions",
+                "executions",
+                stateMachineArn=self._machine,
+                statusFilter=RUNNING,
+                maxResults=1_000,  # the maximum that one response contains
+            )
+            # RUN-w1, RUN-w2, ... wait until the functions of a failed execution have ended.
+            if not re.search(r"-w\d+\Z", execution["name"])
+        }
         recorded = (
             run
             for day in reversed(self._list_folders(""))
             for run in reversed(self._list_folders(f"{day}/"))
         )
-        # A run id begins with the time at which the archive was put.
         for run in sorted({*running, *itertools.islice(recorded, limit)}, reverse=True)[:limit]:
             yield ListedRun(run, RUNNING if run in running else "", time_of_run(run))
 
@@ -342,20 +349,19 @@ class DeployedRuns(RunList):
         """Return the state of the last execution of a run; None if there was no execution."""
         return self._find_last(run)[1]
 
-    @translating_errors("states:ListMapRuns")
     def map_counts(self, run: str) -> dict[str, int]:
         """Return the counts of the last Map Run of a run, keyed by field of `RunProgress`."""
         number, state = self._find_last(run)
         if state is None:
             return {}
         # Only a Distributed Map creates a Map Run; a small round with few tasks has none.
-        maps = self.ask("states:ListMapRuns", executionArn=self._arn(execution_name(run, number)))[
-            "mapRuns"
-        ]
+        maps = self.ask(
+            "states:ListMapRuns", "mapRuns", executionArn=self._arn(execution_name(run, number))
+        )
         if not maps:
             return {}
         latest = max(maps, key=lambda map_run: map_run["startDate"])
-        counts = self.ask("states:DescribeMapRun", mapRunArn=latest["mapRunArn"])["itemCounts"]
+        counts = self.ask("states:DescribeMapRun", "itemCounts", mapRunArn=latest["mapRunArn"])
         return {
             "waiting": counts["pending"],
             "running": counts["running"],
@@ -388,14 +394,13 @@ class DeployedRuns(RunList):
         name = execution_name(run, number + 1)
         self.ask("states:StartExecution", stateMachineArn=self._machine, name=name, input=data)
 
-    @translating_errors("states:DescribeExecution")
     def _copy_input(self, first: str) -> str:
         """Return the input for an execution that plans a run again: that of the `first` one.
 
         The input of the first execution has the request; that of a resumed one may have none.
         """
         copied = json.loads(
-            self.ask("states:DescribeExecution", executionArn=self._arn(first))["input"]
+            self.ask("states:DescribeExecution", "input", executionArn=self._arn(first))
         )
         return json.dumps(
             {field: copied[field] for field in ("run", "request", "pin") if field in copied}
@@ -437,10 +442,9 @@ class DeployedRuns(RunList):
     def _arn(self, name: str) -> str:
         return f"{self._machine.replace(':stateMachine:', ':execution:')}:{name}"
 
-    @translating_errors("states:DescribeExecution")
     def _find_state(self, name: str) -> str | None:
         """Return the state of an execution, or None if no execution has this name."""
         try:
-            return str(self.ask("states:DescribeExecution", executionArn=self._arn(name))["status"])
+            return str(self.ask("states:DescribeExecution", "status", executionArn=self._arn(name)))
         except NotFoundError:
             return None

@@ -261,12 +261,11 @@ def send_events(client: Any, queue: str, events: Sequence[tuple[Location, float]
     yield from accumulate(map_ahead(send, range(0, len(events), MAX_BATCH), SENDERS))
 
 
-@translating_errors("sqs:GetQueueAttributes")
 def count_messages(runs: DeployedRuns, queue: str) -> int:
     """Return the approximate number of messages in a queue, both waiting and in flight."""
     names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
-    answer = runs.ask("sqs:GetQueueAttributes", QueueUrl=queue, AttributeNames=names)
-    return sum(map(int, answer["Attributes"].values()))
+    counts = runs.ask("sqs:GetQueueAttributes", "Attributes", QueueUrl=queue, AttributeNames=names)
+    return sum(map(int, counts.values()))
 
 
 def _check_scope(name: str, config: LambdaConfig) -> None:
