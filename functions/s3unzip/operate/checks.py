@@ -202,54 +202,53 @@ def check_rights(runs: DeployedRuns, defaults: RunDefaults | None = None) -> Ans
         runs.ask("lambda:GetFunctionConfiguration", "Role", FunctionName=name)
         for name in runs.resource_names(FUNCTION, *WRITERS)
     ]
-    refusal = _simulate(runs, roles, actions, arn)
-    if refusal is not None:
-        return refusal
+    for role in roles:
+        refusal = _simulate(runs, role, actions, arn)
+        if refusal is not None:
+            return refusal
     if owner != runs.account:
         return _check_bucket_policy(runs, destination.bucket, owner, roles)
     return Answer(OK, f"the policies of {len(roles)} roles allow {' and '.join(actions)}")
 
 
-def _simulate(runs: DeployedRuns, roles: list[str], actions: list[str], arn: str) -> Answer | None:
-    """Return the answer about the first role that is refused an action; None if none is."""
-    for role in roles:
-        results = runs.ask(
-            "iam:SimulatePrincipalPolicy",
-            "EvaluationResults",
-            PolicySourceArn=role,
-            ActionNames=actions,
-            ResourceArns=[arn],
-            # Permissions boundaries often allow only some regions.
-            ContextEntries=[
-                {
-                    "ContextKeyName": "aws:RequestedRegion",
-                    "ContextKeyType": "string",
-                    "ContextKeyValues": [runs.region],
-                }
-            ],
-        )
-        if all(result["EvalDecision"] == "allowed" for result in results):
-            continue
-        # The condition keys, such as aws:SourceVpce, that have a value only in a real request.
-        keys = {
-            key
-            for result in results
-            for answer in (result, *result.get("ResourceSpecificResults", ()))
-            for key in answer.get("MissingContextValues", ())
-        }
-        if keys:
-            return Answer(
-                WARNING,
-                f"a simulation does not know {', '.join(sorted(keys))}, which {role} needs",
-                "see whether the canary is extracted",
-            )
+def _simulate(runs: DeployedRuns, role: str, actions: list[str], arn: str) -> Answer | None:
+    """Return the answer about a role that is refused an action; None if the role is allowed all."""
+    results = runs.ask(
+        "iam:SimulatePrincipalPolicy",
+        "EvaluationResults",
+        PolicySourceArn=role,
+        ActionNames=actions,
+        ResourceArns=[arn],
+        # Permissions boundaries often allow only some regions.
+        ContextEntries=[
+            {
+                "ContextKeyName": "aws:RequestedRegion",
+                "ContextKeyType": "string",
+                "ContextKeyValues": [runs.region],
+            }
+        ],
+    )
+    if all(result["EvalDecision"] == "allowed" for result in results):
+        return None
+    # The condition keys, such as aws:SourceVpce, that have a value only in a real request.
+    keys = {
+        key
+        for result in results
+        for answer in (result, *result.get("ResourceSpecificResults", ()))
+        for key in answer.get("MissingContextValues", ())
+    }
+    if keys:
         return Answer(
-            FAILURE,
-            f"{role} may not {' and '.join(actions)} on {arn}: each write is refused",
-            "if no permissions boundary and no policy of the organization denies it, somebody has "
-            f"changed the policy of the role: {RESTORE}",
+            WARNING,
+            f"a simulation does not know {', '.join(sorted(keys))}, which {role} needs",
+            "see whether the canary is extracted",
         )
-    return None
+    return Answer(
+        FAILURE,
+        f"{role} may not {' and '.join(actions)} on {arn}: each write is refused",
+        "if no permissions boundary and no policy of the organization denies it, somebody has "
+        f"changed the policy of the role: {RESTORE}",
+    )
 
 
 def _check_bucket_policy(runs: DeployedRuns, bucket: str, owner: str, roles: list[str]) -> Answer:
@@ -358,8 +357,9 @@ def _compare_encryption(
     # A bucket may name its key by its ARN, by its id, which is the end of the ARN, or by an alias.
     if "alias/" in actual:
         with suppress(NotFoundError):  # an alias without a key is not `key` either
-            alias = runs.ask("kms:DescribeKey", "KeyMetadata", region_of=actual, KeyId=actual)
-            actual = alias["Arn"]
+            actual = runs.ask(
+                "kms:DescribeKey", "KeyMetadata", "Arn", region_of=actual, KeyId=actual
+            )
     if key is not None and actual.rpartition("/")[2] == key.rpartition("/")[2]:
         return None
     return Answer(
