@@ -112,20 +112,19 @@ def check_concurrency(runs: DeployedRuns) -> Answer:
     max_workers = runs.defaults.tuning.max_workers
     available = unreserved
     pool = "unreserved"
+    advice = f"lower runs.max_workers to {int(MAX_SHARE * unreserved):,}, or {QUOTA}"
     if reserved is not None:
         available = reserved
         pool = "reserved for extract"
+        advice = (
+            "raise functions.extract.reserved_concurrency; a limit that was set in the console "
+            f"stays until aws lambda delete-function-concurrency --function-name {extract}"
+        )
     state = (
         f"a run may have {max_workers:,} workers; {available:,} are {pool}, {unreserved:,} of the "
         f"account's {limits['ConcurrentExecutions']:,} are unreserved"
     )
     if max_workers > available:
-        advice = f"lower runs.max_workers to {int(MAX_SHARE * unreserved):,}, or {QUOTA}"
-        if reserved is not None:
-            advice = (
-                "raise functions.extract.reserved_concurrency; a limit that was set in the console "
-                f"stays until aws lambda delete-function-concurrency --function-name {extract}"
-            )
         return Answer(FAILURE, f"{state}: Lambda will refuse workers", advice)
     if reserved is None and max_workers > MAX_SHARE * available:
         return Answer(
