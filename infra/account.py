@@ -346,7 +346,7 @@ def find_stack(account: Account, name: str) -> DeployedStack | None:
     )
 
 
-def stop_runs(account: Account, stack: DeployedStack) -> int:
+def stop_pipeline(account: Account, stack: DeployedStack) -> int:
     """Stop a stack's functions and all executions; return how many runs were at work.
 
     An archive that arrives later would otherwise be extracted into a bucket that is being emptied,

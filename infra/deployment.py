@@ -29,7 +29,7 @@ from infra.account import (
     find_account,
     find_stack,
     list_runs,
-    stop_runs,
+    stop_pipeline,
 )
 from infra.cdk_cli import run_cdk
 from infra.environment import DEFAULT_INTAKE, Environment
@@ -271,7 +271,7 @@ def destroy(arguments: Arguments) -> int:
     )
     if not arguments.yes and _ask(f"Type {stack.name} to continue: ") != stack.name:
         raise RefusedError("nothing was deleted")
-    stopped = stop_runs(account, stack)
+    stopped = stop_pipeline(account, stack)
     _say(f"functions stopped, {show_count(stopped, 'run')} stopped")
     for bucket in stack.buckets:
         _say(f"emptying {bucket}")  # many objects take long, and an error names no bucket

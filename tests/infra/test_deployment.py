@@ -24,7 +24,7 @@ from infra.account import (
     empty_bucket,
     find_stack,
     list_runs,
-    stop_runs,
+    stop_pipeline,
 )
 from infra.environment_file import FOLDER, load_environment
 from s3unzip.model import Location
@@ -390,7 +390,7 @@ def test_a_creation_that_nobody_confirmed_is_a_stack(account: Account) -> None:
         TemplateBody=json.dumps({"Resources": {"Q": {"Type": "AWS::SQS::Queue"}}}),
     )
     stack = DeployedStack("unconfirmed", {}, protected=False, buckets=())
-    assert (find_stack(account, "unconfirmed"), stop_runs(account, stack)) == (stack, 0)
+    assert (find_stack(account, "unconfirmed"), stop_pipeline(account, stack)) == (stack, 0)
 
 
 def test_functions_and_runs_are_stopped_before_they_go(account: Account) -> None:
@@ -414,9 +414,9 @@ def test_functions_and_runs_are_stopped_before_they_go(account: Account) -> None
     )
     execution = states.start_execution(stateMachineArn=stack.outputs["StateMachineArn"])
     states.start_execution(stateMachineArn=stack.outputs["StateMachineArn"], name="run-w1")
-    assert stop_runs(account, stack) == 1
+    assert stop_pipeline(account, stack) == 1
     assert states.describe_execution(executionArn=execution["executionArn"])["status"] == "ABORTED"
-    assert stop_runs(account, stack) == 0
+    assert stop_pipeline(account, stack) == 0
     assert 0 in functions.get_function_concurrency(FunctionName="intake").values()
 
 
