@@ -195,8 +195,7 @@ def _list_events(message: Any) -> list[Any]:
 def _read_event(event: Any) -> ArchivePut | None:
     """Return the archive in an EventBridge message, or in a record of S3's own notification.
 
-    Returns None for an event that is not about a created or scanned object. For the format of
-    a record, see notification-content-structure in the S3 user guide.
+    Returns None for an event that is not about a created or scanned object.
     """
     match event:
         case {"detail-type": "Object Created", "detail": detail}:
@@ -208,37 +207,52 @@ def _read_event(event: Any) -> ArchivePut | None:
                 version_id=stored.get("version-id"),
                 sender=str(event.get("source")),
             )
-        case {"Event": "s3:TestEvent"} | {"source": "aws.s3", "detail-type": str()}:
-            return None  # S3 tests the notification, or reports a deletion, a restore or a tag
         case {
             "detail-type": "GuardDuty Malware Protection Object Scan Result",
-            "source": "aws.guardduty" as sender,
+            "source": "aws.guardduty",
             "detail": detail,
         }:
-            scanned = detail["s3ObjectDetails"]
-            result = detail["scanResultDetails"]
-            return ArchivePut(
-                source=Location("s3", scanned["bucketName"], scanned["objectKey"]),
-                time=_parse_time(event["time"]),
-                etag=_read_etag(scanned.get("eTag")),
-                version_id=scanned.get("versionId"),
-                sender=sender,
-                scan=result["scanResultStatus"],
-                threats=tuple(threat["name"] for threat in result.get("threats") or ()),
-            )
-        case {"eventName": str(name)}:
-            if not name.startswith("ObjectCreated:"):
-                return None
-            stored = event["s3"]["object"]
-            key = unquote_plus(stored["key"], errors="strict")  # its bytes are always UTF-8
-            return ArchivePut(
-                source=Location("s3", event["s3"]["bucket"]["name"], key),
-                time=_parse_time(event["eventTime"]),
-                etag=_read_etag(stored.get("eTag")),
-                version_id=stored.get("versionId"),
-                sender="aws.s3",
-            )
+            return _read_scan(detail, event["time"])
+        case {"eventName": str(name)} if name.startswith("ObjectCreated:"):
+            return _read_record(event)
+        case (
+            {"Event": "s3:TestEvent"}
+            | {"eventName": str()}
+            | {"source": "aws.s3", "detail-type": str()}
+        ):
+            return None  # S3 tests the notification, or reports a deletion, a restore or a tag
     raise ValueError(f"it has {sorted(event)}")
+
+
+def _read_scan(detail: dict[str, Any], time: str) -> ArchivePut:
+    """Return the archive in the scan result of GuardDuty, which was sent at `time`."""
+    scanned = detail["s3ObjectDetails"]
+    result = detail["scanResultDetails"]
+    return ArchivePut(
+        source=Location("s3", scanned["bucketName"], scanned["objectKey"]),
+        time=_parse_time(time),
+        etag=_read_etag(scanned.get("eTag")),
+        version_id=scanned.get("versionId"),
+        sender="aws.guardduty",
+        scan=result["scanResultStatus"],
+        threats=tuple(threat["name"] for threat in result.get("threats") or ()),
+    )
+
+
+def _read_record(record: dict[str, Any]) -> ArchivePut:
+    """Return the archive in a record of S3's own notification.
+
+    The format is in the S3 user guide, "notification-content-structure".
+    """
+    stored = record["s3"]["object"]
+    key = unquote_plus(stored["key"], errors="strict")  # its bytes are always UTF-8
+    return ArchivePut(
+        source=Location("s3", record["s3"]["bucket"]["name"], key),
+        time=_parse_time(record["eventTime"]),
+        etag=_read_etag(stored.get("eTag")),
+        version_id=stored.get("versionId"),
+        sender="aws.s3",
+    )
 
 
 def _read_etag(text: object) -> str | None:
