@@ -59,7 +59,10 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
     if "detail" in event:
         run_input = _read_input(event["detail"])
         context = config.context(invocation, find_routed_run(config, run_input.run))
-        _end_failed(run_input, event["detail"], config, context)
+        if run_input.wait:  # the execution has no tasks; it only looks for a newer version
+            _extract_newer_version(run_input.run, config, context)
+        else:
+            _end_failed(run_input, event["detail"], config, context)
         return {}
     if not {"state", "execution"} <= event.keys():
         raise UsageError(f"the input has no state or no execution; it has {sorted(event)}")
@@ -107,9 +110,6 @@ def _end_failed(
     """Report a run whose execution failed, timed out or was aborted."""
     run = run_input.run
     bind_run(run)
-    if run_input.wait:  # the execution has no tasks; it only looks for a newer version
-        _extract_newer_version(run, config, context)
-        return
     ended = detail["stopDate"] / 1_000  # the times in the event are in milliseconds
     next_name = next_execution_name(
         config, run, since=ended, failed_number=execution_number(detail["name"])
