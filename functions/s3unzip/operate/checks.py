@@ -395,16 +395,16 @@ def check_secret(
     return Answer(OK, "the secret holds a password")
 
 
-def check_route(runs: DeployedRuns, number: int) -> Answer:
+def check_route(runs: DeployedRuns, number: int, route: Route) -> Answer:
     """Can the archives of a route be extracted, given its bucket, rights, key and password?
 
     Args:
         runs: the runs of the environment.
         number: the index of the route in the environment's file, from 0.
+        route: the route.
     """
     defaults = runs.defaults.routes[number]
     bucket = defaults.destination.bucket
-    route = defaults.route or Route("")  # never missing here, but the type checker does not know
     location = _check_location(
         runs,
         bucket,

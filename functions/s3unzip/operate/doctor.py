@@ -418,7 +418,9 @@ def diagnose(
         return
     for number, defaults in enumerate(routes):
         if defaults.route is not None:  # always true here, but the type checker does not know
-            yield run_check(f"route {defaults.route.name}", partial(check_route, runs, number))
+            yield run_check(
+                f"route {defaults.route.name}", partial(check_route, runs, number, defaults.route)
+            )
     if with_canary:
         yield from try_canary(runs, canary_seconds)
 

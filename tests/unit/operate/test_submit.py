@@ -415,5 +415,5 @@ def test_doctor_checks_each_route(routed: Site) -> None:
         OK,
     )
     routed.account.client("s3").delete_bucket(Bucket="acme-members")
-    answer = check_route(routed.runs, 0)
+    answer = check_route(routed.runs, 0, Route("acme"))
     assert (answer.status, answer.message) == (FAILURE, "acme-members does not exist")
