@@ -413,10 +413,9 @@ class _MemoryRun:
                 archive.run, archive.request.source, archive.tail.pin, recorded.run_or_report
             )
             earlier = recorded.report
-            if earlier is not None:
-                is_replaced = own is not None and may_replace(own, earlier, self._began)
-                if not is_replaced:  # the report of another invocation stays
-                    return settled._replace(report=earlier, is_first=False, is_own=False)
+            if earlier is not None and (own is None or not may_replace(own, earlier, self._began)):
+                # The report of another invocation stays.
+                return settled._replace(report=earlier, is_first=False, is_own=False)
             if recorded.plan is not None:
                 return None
         if own is None:
