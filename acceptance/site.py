@@ -18,8 +18,8 @@ from s3unzip.cli.main import main as s3unzip
 from s3unzip.context import Context
 from s3unzip.errors import UsageError
 from s3unzip.model import Location, Pin, Report, Request
+from s3unzip.operate.doctor import count_messages
 from s3unzip.operate.runs import DeployedRuns
-from s3unzip.operate.submit import count_messages
 from s3unzip.planning.select import parse_template
 from s3unzip.run_ids import run_id
 from s3unzip.runs.run_list import RUNNING

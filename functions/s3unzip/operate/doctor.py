@@ -31,7 +31,6 @@ from s3unzip.operate.checks import (
     run_check,
 )
 from s3unzip.operate.runs import DeployedRuns
-from s3unzip.operate.submit import count_messages
 from s3unzip.printable import choose_form, show_count
 from s3unzip.version import __version__, source_fingerprint
 
@@ -266,6 +265,13 @@ def check_dead_letters(runs: DeployedRuns) -> Answer:
             "back: docs/howto/dashboard.md, DeadLetters",
         )
     return Answer(OK, f"no messages in {', '.join(counts)}")
+
+
+def count_messages(runs: DeployedRuns, queue: str) -> int:
+    """Return the approximate number of messages in a queue, both waiting and in flight."""
+    names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+    counts = runs.ask("sqs:GetQueueAttributes", "Attributes", QueueUrl=queue, AttributeNames=names)
+    return sum(map(int, counts.values()))
 
 
 def check_logs(runs: DeployedRuns) -> Answer:

@@ -261,13 +261,6 @@ def send_events(client: Any, queue: str, events: Sequence[tuple[Location, float]
     yield from accumulate(map_ahead(send, range(0, len(events), MAX_BATCH), SENDERS))
 
 
-def count_messages(runs: DeployedRuns, queue: str) -> int:
-    """Return the approximate number of messages in a queue, both waiting and in flight."""
-    names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
-    counts = runs.ask("sqs:GetQueueAttributes", "Attributes", QueueUrl=queue, AttributeNames=names)
-    return sum(map(int, counts.values()))
-
-
 def _check_scope(name: str, config: LambdaConfig) -> None:
     """Raise `UsageError` if the environment covers none of the archives that `name` can match."""
     scheme, separator, path = name.partition("://")
