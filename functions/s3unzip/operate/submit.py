@@ -362,18 +362,7 @@ def _assess_without_report(
         put: the time when the last part was put, in Unix seconds.
     """
     calls = Calls(Clock(), runs.defaults.tuning.retry_seconds, at_once=1)
-    try:
-        tail = read_whole_tail(
-            runs.stores.source(request.source),
-            request.source,
-            calls,
-            length=TAIL_LENGTH,
-            max_parts=runs.defaults.limits.parts,  # as many as the planner allows
-        )
-    except NotFoundError:  # the archive was deleted after its look-up
-        raise
-    except StorageError:  # a part cannot be read: treat the archive as not split
-        tail = last_part
+    tail = _read_all_parts(runs, request.source, last_part, calls)
     same_second_runs = find_runs(request.source, runs.stores, calls, int(tail.modified or 0.0))
     reports = (runs.records(other).find_report() for other in same_second_runs)
     if any(
@@ -391,6 +380,26 @@ def _assess_without_report(
     has_begun = state is not None or recorded.plan is not None or recorded.begins_anew
     problem: State = "not finished" if has_begun else "no run"
     return Unsettled(request.source, tail.pin.size, put, run=run, state=problem)
+
+
+def _read_all_parts(runs: DeployedRuns, source: Location, last_part: Tail, calls: Calls) -> Tail:
+    """Return the tail of an archive with all its parts; `last_part` if a part cannot be read.
+
+    Raises:
+        NotFoundError: the archive was deleted after its last part was looked up.
+    """
+    try:
+        return read_whole_tail(
+            runs.stores.source(source),
+            source,
+            calls,
+            length=TAIL_LENGTH,
+            max_parts=runs.defaults.limits.parts,  # as many as the planner allows
+        )
+    except NotFoundError:
+        raise
+    except StorageError:  # treat the archive as not split
+        return last_part
 
 
 def _assess_report(report: Report, if_left: Unsettled) -> Unsettled | str | None:
