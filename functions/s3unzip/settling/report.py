@@ -135,26 +135,21 @@ def make_report(
     # The number of members without an outcome. The plan did not select members that it refused, but
     # they have outcomes.
     missing = plan.failed + plan.selected - results.members
-    cause = _explain_missing(plan.run, results, stop, missing)
-    verdict = Verdict.COMPLETED
-    reason = message = None
-    if cause is not None:
-        verdict = cause.verdict
-        reason = cause.reason
-        message = cause.message
-    elif results.counts[Status.FAILED]:
-        verdict = Verdict.COMPLETED_WITH_ERRORS
-    elif plan.excluded and not plan.selected:
-        message = f"nothing is selected: the options exclude all {plan.excluded:,} members"
     report = replace(
-        results.sum_up(plan, verdict),
-        reason=reason,
-        message=message,
+        results.sum_up(plan, Verdict.COMPLETED),
         missing=missing,
         requests=results.requests + plan.requests + requests + step.calls.requests,
         finished=step.context.clock.now(),
         rounds=rounds,
     )
+    cause = _explain_missing(plan.run, results, stop, missing)
+    if cause is not None:
+        report = replace(report, verdict=cause.verdict, reason=cause.reason, message=cause.message)
+    elif results.counts[Status.FAILED]:
+        report = replace(report, verdict=Verdict.COMPLETED_WITH_ERRORS)
+    elif plan.excluded and not plan.selected:
+        message = f"nothing is selected: the options exclude all {plan.excluded:,} members"
+        report = replace(report, message=message)
     cost = price_run(report, step.context.platform)
     if cost is not None:
         report = replace(report, cost=cost.total)
