@@ -73,19 +73,26 @@ def _do_attempt(attempt: TaskAttempt) -> TaskReport:
     except errors.DeadlineError:
         pass  # the next round extracts the remaining members
     except ATTEMPT_FAULTS as fault:
-        if isinstance(fault, RUN_FAULTS):
-            attempt.records.write_stop(stop_for(fault))
-        # A changed archive is a verdict, not a fault to report: the stop record ends the run.
-        if isinstance(fault, errors.SourceChangedError):
-            return attempt.write()
-        # Another attempt may have done the whole task in the meantime.
-        concurrent = attempt.records.find_outcomes(task.id)
-        if concurrent is not None and concurrent.is_complete:
-            return concurrent.report
-        attempt.fault = str(fault)
-        attempt.write()
-        raise
+        return _end_with_fault(attempt, fault)
     return attempt.write()
+
+
+def _end_with_fault(attempt: TaskAttempt, fault: errors.S3UnzipError) -> TaskReport:
+    """Record a fault that ended an attempt; raise it unless the run or the task has ended.
+
+    A changed archive is a verdict, not a fault to report: the stop record ends the run. If another
+    attempt has done the whole task in the meantime, its report is returned.
+    """
+    if isinstance(fault, RUN_FAULTS):
+        attempt.records.write_stop(stop_for(fault))
+    if isinstance(fault, errors.SourceChangedError):
+        return attempt.write()
+    concurrent = attempt.records.find_outcomes(attempt.task.id)
+    if concurrent is not None and concurrent.is_complete:
+        return concurrent.report
+    attempt.fault = str(fault)
+    attempt.write()
+    raise fault
 
 
 def _do_remaining(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
