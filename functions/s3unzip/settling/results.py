@@ -321,28 +321,33 @@ def forget_outcomes(step: Step, is_forgotten: Callable[[Outcome], bool]) -> int:
             continue
         remaining = [outcome for outcome in recorded.outcomes if not is_forgotten(outcome)]
         forgotten = len(recorded.outcomes) - len(remaining)
-        count += forgotten
         if not forgotten:
             continue
+        count += forgotten
         if recorded.report.stage is Stage.DONE:  # written by settling for one split member
             records.delete_outcomes(task_id)
-            continue
-        if task_id not in rows:
+        elif task_id in rows:
+            _reduce_record(step, recorded.report, remaining, rows[task_id])
+        else:
             raise UnreadableRecordError(
                 f"{step.run.id}: {task_id} is in no round: a record of a round is damaged"
             )
-        indexes = {outcome.index for outcome in remaining}
-        statuses = Counter(outcome.status for outcome in remaining)
-        report = replace(
-            recorded.report,
-            unfinished=recorded.report.unfinished + forgotten,
-            bytes_done=sum(
-                row.work for row in step.read_rows(rows[task_id]) if row.member.index in indexes
-            ),
-            **{status.value: statuses[status] for status in Status},
-        )
-        records.write_outcomes(report, remaining)
     return count
+
+
+def _reduce_record(
+    step: Step, report: TaskReport, remaining: Sequence[Outcome], span: tuple[int, int]
+) -> None:
+    """Write the record of a task again, with its remaining outcomes; `span` has its members."""
+    indexes = {outcome.index for outcome in remaining}
+    statuses = Counter(outcome.status for outcome in remaining)
+    reduced = replace(
+        report,
+        unfinished=report.members - len(remaining),
+        bytes_done=sum(row.work for row in step.read_rows(span) if row.member.index in indexes),
+        **{status.value: statuses[status] for status in Status},
+    )
+    step.records.write_outcomes(reduced, remaining)
 
 
 def read_results_to_resume(step: Step, plan: PlanSummary) -> Results:
