@@ -198,14 +198,10 @@ def _list_run_facts(report: Report, command: str | None) -> Markup:
         pairs.append(("Next", Markup(f"{untrusted(command)} {copy}")))
     return Markup(
         "".join(
-            element("dt", {}, trusted(name)) + element("dd", {}, value)
-            for name, value in pairs
-            if value
+            element("dt", {}, trusted(name)) + element("dd", {}, value) for name, value in pairs
         )
     )
 
 
 def _show_moment(seconds: float) -> str:
-    if not seconds:  # the time is not known
-        return ""
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -204,16 +204,15 @@ def failures(report: Report, environment_options: str) -> Markup:
     # The only reason of a refused archive is in the header of the page.
     if not report.reasons or report.verdict is Verdict.REJECTED:
         return NOTHING
-    rows = list(_failure_rows(report))  # of the first failures, as many as fit on the page
+    # Of the first failures, as many as fit on the page: at least one.
+    rows = list(_failure_rows(report))
     row_reasons = [failure.reason for failure in report.failures[: len(rows)]]
     reasons_table = _reasons_table(report, row_reasons, environment_options)
-    content = [element("div", {"id": "reasons"}, reasons_table)]
-    if rows:
-        content.append(_filter_form(row_reasons))
-        content.append(
-            element("div", {"id": "failed"}, _failed_members(report, rows, environment_options))
-        )
-    return Markup("".join(content))
+    return Markup(
+        element("div", {"id": "reasons"}, reasons_table)
+        + _filter_form(row_reasons)
+        + element("div", {"id": "failed"}, _failed_members(report, rows, environment_options))
+    )
 
 
 def _reasons_table(report: Report, row_reasons: list[str], environment_options: str) -> Markup:
