@@ -106,28 +106,23 @@ def check_bucket(runs: DeployedRuns, role: str) -> Answer:
         runs: the runs of the environment.
         role: "ingest", "destination" or "work".
     """
-    owner = None  # the account of the stack
-    consequence = ""
+    bucket = runs.outputs[f"{role.title()}Bucket"]
     advice = "use a bucket of the stack's account"
-    other_region = FAILURE
-    match role:  # the defaults are those of the work bucket
-        case "destination":
-            owner = runs.variables.get(Variable.DESTINATION_OWNER)
-            advice += ", or set destination.owner to the account that owns it"
-            other_region = WARNING
-        case "ingest" if TOPIC_OUTPUT in runs.outputs:
-            # A bucket in any account and region can send its events to a topic.
-            owner = ANY_OWNER
-            other_region = WARNING
-        case "ingest":  # S3 sends events to the default event bus of the bucket's owner
-            consequence = ": its events go to its owner's account, so no archive starts a run"
+    if role == "destination":
+        return _check_location(
+            runs,
+            bucket,
+            runs.variables.get(Variable.DESTINATION_OWNER),
+            advice=f"{advice}, or set destination.owner to the account that owns it",
+        )
+    if role == "ingest" and TOPIC_OUTPUT in runs.outputs:
+        # A bucket in any account and region can send its events to a topic.
+        return _check_location(runs, bucket, ANY_OWNER, advice=advice)
+    consequence = ""
+    if role == "ingest":  # S3 sends events to the default event bus of the bucket's owner
+        consequence = ": its events go to its owner's account, so no archive starts a run"
     return _check_location(
-        runs,
-        runs.outputs[f"{role.title()}Bucket"],
-        owner,
-        consequence=consequence,
-        advice=advice,
-        other_region=other_region,
+        runs, bucket, None, consequence=consequence, advice=advice, other_region=FAILURE
     )
 
 
