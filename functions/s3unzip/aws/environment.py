@@ -369,10 +369,6 @@ def read_secret(ref: str, client: SecretsManagerClient) -> bytes:
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - rarely needed
 
     name, _, field = ref.removeprefix(SECRET_SCHEME).partition("#")
-    if not ref.startswith(SECRET_SCHEME) or not name:
-        raise errors.UsageError(
-            f"password reference {ref!r}: only {SECRET_SCHEME}NAME is supported here"
-        )
     try:
         response = client.get_secret_value(SecretId=name)
     except ClientError as error:
