@@ -120,10 +120,10 @@ class Canary:
     def check(self, seconds: float) -> Answer:
         """Wait for the report of the run, and compare its objects with the archive's members."""
         began = time.monotonic()
-        while (
-            report := self._runs.find_final_report(self._run)
-        ) is None and time.monotonic() < began + seconds:
+        report = self._runs.find_final_report(self._run)
+        while report is None and time.monotonic() < began + seconds:
             time.sleep(POLL_SECONDS)
+            report = self._runs.find_final_report(self._run)
         took = time.monotonic() - began
         if report is None:
             return self._explain_missing_report(seconds)
