@@ -117,10 +117,7 @@ def _end_failed(
     if next_name is None:  # a later execution is running
         logger.info("run continues", status=detail["status"])
         return
-    began = detail["startDate"] / 1_000
-    execution = find_execution(config, detail["name"])
-    if execution is not None and execution.began < ended:
-        began = execution.began  # after a redrive, the time of the redrive
+    began = _find_start(config, detail, ended)
     # The input of an execution that resumed the run has no request: use that of the first one.
     if run_input.request is None:
         first = find_execution(config, execution_name(run))
@@ -145,6 +142,15 @@ def _end_failed(
         compare_later(report, config, detail["name"])
     else:
         logger.info("run has a report", status=detail["status"])
+
+
+def _find_start(config: LambdaConfig, detail: dict[str, Any], ended: float) -> float:
+    """Return when an execution began that ended at `ended`; after a redrive, when that began."""
+    execution = find_execution(config, detail["name"])
+    # If it began after `ended`, it has been redriven since.
+    if execution is None or execution.began >= ended:
+        return float(detail["startDate"] / 1_000)
+    return execution.began
 
 
 def _explain(detail: dict[str, Any]) -> Stop:
