@@ -156,7 +156,6 @@ class Stopping:
     def __init__(self) -> None:
         self._number: int = signal.SIGINT
         self._handlers: dict[int, Any] = {}  # the replaced handlers, by signal
-        self._replaced_timer = (0.0, 0.0)  # seconds left, and interval
 
     @property
     def has_signal(self) -> bool:
@@ -176,6 +175,7 @@ class Stopping:
         signals stay ignored, as nohup requires. Only the main thread can set handlers.
         """
         replaced_hook = sys.unraisablehook
+        replaced_timer = signal.getitimer(signal.ITIMER_REAL)  # seconds left, and interval
 
         def report_others(discarded: sys.UnraisableHookArgs) -> None:
             if discarded.exc_type is not KeyboardInterrupt:  # this exception is raised again
@@ -188,18 +188,18 @@ class Stopping:
         try:
             yield
         finally:
-            is_timer_running = False
-            if signal.SIGALRM not in self._handlers:  # no signal has called `_stop`
-                sys.unraisablehook = replaced_hook
-            else:
+            interval = 0.0
+            if signal.SIGALRM in self._handlers:  # a signal has called `_stop`
                 # The hook stays, because the program ends and frees objects: this may discard the
                 # exception again.
-                _, interval = signal.setitimer(signal.ITIMER_REAL, *self._replaced_timer)
-                # `_stop` started the timer; `_raise_again` stops it once the exception is handled.
-                is_timer_running = interval > 0
+                _, interval = signal.setitimer(signal.ITIMER_REAL, *replaced_timer)
+            else:
+                sys.unraisablehook = replaced_hook
             for signal_number, handler in self._handlers.items():
                 signal.signal(signal_number, handler)
             self._handlers.clear()
+            # `_stop` started the timer; `_raise_again` stops it once the exception is handled.
+            is_timer_running = interval > 0
             if is_timer_running and not _is_handled():  # Python discarded the exception
                 raise KeyboardInterrupt
 
@@ -207,9 +207,7 @@ class Stopping:
         """Raise `KeyboardInterrupt`; start a timer that raises it again if Python discards it."""
         del frame
         self._number = number
-        timer = signal.setitimer(signal.ITIMER_REAL, 0.0)  # stops the timer and returns its values
-        if signal.SIGALRM not in self._handlers:  # the first signal: save what it replaces
-            self._replaced_timer = timer
+        if signal.SIGALRM not in self._handlers:  # the first signal
             self._handlers[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._raise_again)
         signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS, AGAIN_SECONDS)
         raise KeyboardInterrupt
