@@ -115,8 +115,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         with stopping.like_ctrl_c():
             code = _invoke(list(arguments))
         sys.stdout.flush()
-        if stopping.has_signal:  # replaces the code of a command that handled the signal itself
-            code = stopping.exit_code
     except (KeyboardInterrupt, EOFError):
         code = _print_error("stopped", stopping.exit_code)
     except BrokenPipeError:  # `s3unzip ls ... | head`

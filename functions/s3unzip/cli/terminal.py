@@ -158,11 +158,6 @@ class Stopping:
         self._handlers: dict[int, Any] = {}  # the replaced handlers, by signal
 
     @property
-    def has_signal(self) -> bool:
-        """Whether one of the `STOPPING` signals has arrived."""
-        return self._number in STOPPING
-
-    @property
     def exit_code(self) -> int:
         """128 plus the signal number, as in shells: 130, 143 or 129."""
         return 128 + self._number
