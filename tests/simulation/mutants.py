@@ -33,7 +33,10 @@ TESTS = {  # of the guards in a file, beside the scenes
         "tests/functional/large/test_kills.py",
     ),
     "settling/results.py": ("tests/unit/settling/test_loop.py",),
-    "runs/records.py": ("tests/functional/test_recovery.py",),
+    "runs/records.py": (
+        "tests/unit/settling/test_loop.py",
+        "tests/functional/test_recovery.py",
+    ),
     "extraction/uploads.py": ("tests/unit/extraction/test_flow.py",),
 }
 HUNT = """
@@ -109,9 +112,9 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
             "elif outcomes is None or not outcomes.is_complete:",
             "elif outcomes is None:",
         ),
-        ("late-stream-counts-too", "counted = replace(outcomes, outcomes=[])", "pass"),
     ],
     "runs/records.py": [
+        ("late-stream-counts-too", "counted = replace(recorded, outcomes=[])", "pass"),
         ("whole-outcomes-emptied", "if recorded is None or not recorded.is_complete:", "if True:"),
         (
             "damaged-outcomes-taken-for-none",

@@ -275,25 +275,29 @@ class RunRecords:
         for task, data in map_ahead(find, tasks, READERS):
             yield task, _parse_outcomes(data)
 
-    def final_outcomes(self) -> Iterator[tuple[str, Outcome]]:
-        """Yield the outcome of each member once, with the id of the task that recorded it.
+    def counted_outcomes(self, tasks: Iterable[str]) -> Iterator[tuple[str, TaskOutcomes | None]]:
+        """Yield what `read_outcomes` yields, without outcomes that no longer count.
 
-        If settling has recorded the outcome of a split member, the record of a stream that ended
-        later is ignored. Settling's record is read first, because "member-" sorts before "stream-".
+        If settling has recorded the outcome of a split member, the outcome of a stream that ended
+        later does not count. Settling's record is read first, because "member-" sorts before
+        "stream-".
         """
+        settled: set[int | None] = set()  # indexes of the members whose outcome settling recorded
+        for task, recorded in self.read_outcomes(sorted(tasks)):
+            counted = recorded
+            if recorded is not None and recorded.report.stage is Stage.DONE:
+                settled.add(recorded.report.member)
+            elif recorded is not None and recorded.report.member in settled:
+                counted = replace(recorded, outcomes=[])
+            yield task, counted
+
+    def final_outcomes(self) -> Iterator[tuple[str, Outcome]]:
+        """Yield the outcome of each member once, with the id of the task that recorded it."""
         with suppress(errors.UnreadableRecordError):  # those before the damage are yielded
             yield from ((PLAN_TASK, outcome) for outcome in self.plan_outcomes())
-        settled: set[int | None] = set()  # indexes of the members whose outcome settling recorded
-        for task, recorded in self.read_outcomes(sorted({*self.recorded_task_ids()} - {PLAN_TASK})):
-            if recorded is None or not gives_outcome(recorded.report.stage):
-                continue
-            member = recorded.report.member
-            if recorded.report.stage is Stage.DONE:  # settling has recorded it
-                settled.add(member)
-            elif recorded.report.stage is Stage.STREAM and member in settled:
-                continue
-            for outcome in recorded.outcomes:
-                yield task, outcome
+        for task, recorded in self.counted_outcomes({*self.recorded_task_ids()} - {PLAN_TASK}):
+            if recorded is not None and gives_outcome(recorded.report.stage):
+                yield from ((task, outcome) for outcome in recorded.outcomes)
 
     def all_outcomes(self) -> Iterator[Outcome]:
         """Yield the outcomes of all tasks except the plan's; a member may have several."""

@@ -176,12 +176,10 @@ def _read_rounds(records: RunRecords, plan: PlanSummary, results: Results) -> No
         results.add_outcomes(records.plan_outcomes(), PLAN_TASK)
     tasks = {task.id: task for task in records.tasks()}
     results.large = [task for task in tasks.values() if task.kind is not TaskKind.BATCH]
-    recorded_ids = [
-        task_id for task_id in sorted(records.recorded_task_ids()) if task_id != PLAN_TASK
-    ]
-    unrecorded = dict.fromkeys(sorted(tasks.keys() - set(recorded_ids)))  # tasks without outcomes
+    recorded_ids = {*records.recorded_task_ids()} - {PLAN_TASK}
+    unrecorded = dict.fromkeys(sorted(tasks.keys() - recorded_ids))  # tasks without outcomes
     split_members: defaultdict[int | None, _Stages] = defaultdict(dict)  # by index
-    for task_id, outcomes in chain(records.read_outcomes(recorded_ids), unrecorded.items()):
+    for task_id, outcomes in chain(records.counted_outcomes(recorded_ids), unrecorded.items()):
         task = tasks.get(task_id)
         if task is None:  # settling recorded the outcome of a split member under an id of its own
             if outcomes is not None and outcomes.report.stage is Stage.DONE:
@@ -189,12 +187,7 @@ def _read_rounds(records: RunRecords, plan: PlanSummary, results: Results) -> No
                 split_members[outcomes.report.member][Stage.DONE] = []  # a stage without tasks
             continue
         if outcomes is not None:
-            # If settling has recorded the outcome of the member, an outcome from a late stream does
-            # not count. Settling's record is read first, because "member-" sorts before "stream-".
-            counted = outcomes
-            if Stage.DONE in split_members.get(task.member, {}):
-                counted = replace(outcomes, outcomes=[])
-            results.add_task(counted)
+            results.add_task(outcomes)
             results.done += outcomes.is_complete  # True counts as 1
         if task.stage is not None:  # the stage of the member decides, once all tasks are read
             split_members[task.member].setdefault(task.stage, []).append((task, outcomes))
