@@ -24,8 +24,8 @@ from s3unzip.cli.terminal import OUTPUT_LOST, STOPPING
 from s3unzip.explanations import OTHER, explain
 from s3unzip.local.machine import SERVICE_FAULT
 from s3unzip.runs.step import REASONS, STOPPED
-from s3unzip.settling.loop import EXECUTION_FAILED, NOT_READABLE
-from s3unzip.settling.report import TASKS_FAILED
+from s3unzip.settling.loop import EXECUTION_FAILED
+from s3unzip.settling.report import NOT_READABLE, TASKS_FAILED
 from s3unzip.zip import CHECKS, Action, Limits, Phase
 
 WIDTH = 100

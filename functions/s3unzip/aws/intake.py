@@ -72,16 +72,15 @@ from s3unzip.model import Report, Request, Stop, TaskKind, Verdict
 from s3unzip.rates import DIRECT_MEMBER_BYTES
 from s3unzip.run_ids import check_same_archive
 from s3unzip.runs.records import OUTCOMES, PAGE, REPORT, RunRecords
-from s3unzip.settling.loop import (
-    NOT_READABLE,
-    KnownArchive,
-    Settled,
-    begin_run,
-    look_up_run,
-    settle,
-)
+from s3unzip.settling.loop import KnownArchive, Settled, begin_run, look_up_run, settle
 from s3unzip.settling.nested import has_nested
-from s3unzip.settling.report import find_reports, may_replace, report_unplanned, write_report
+from s3unzip.settling.report import (
+    NOT_READABLE,
+    find_reports,
+    may_replace,
+    report_unplanned,
+    write_report,
+)
 from s3unzip.stores.calls import Calls, map_ahead
 from s3unzip.stores.run_store import MemoryRunStore
 

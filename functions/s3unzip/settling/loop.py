@@ -34,7 +34,6 @@ from s3unzip.model import (
     PlanSummary,
     Report,
     Request,
-    Requests,
     Run,
     Status,
     Stop,
@@ -47,7 +46,13 @@ from s3unzip.planning.reading import Reading, read_tail
 from s3unzip.run_ids import check_same_archive, run_id
 from s3unzip.runs.records import PAGE, RECORD_UNREADABLE, REPORT, STOP, RunRecords, round_name
 from s3unzip.runs.step import RUN_FAULTS, Step, stop_for
-from s3unzip.settling.report import make_report, report_unplanned, write_marker, write_report
+from s3unzip.settling.report import (
+    make_report,
+    report_planned,
+    report_unplanned,
+    write_marker,
+    write_report,
+)
 from s3unzip.settling.results import (
     Results,
     abort_leftover_uploads,
@@ -65,7 +70,6 @@ from s3unzip.zip import ByteRange
 MAX_IDLE_ROUNDS = 3  # maximum number of consecutive rounds in which no task ends
 EXECUTION_FAILED = "execution-failed"  # reason code of a run whose execution failed
 NOTHING_DONE = -1  # `Next.done` of a resumed run: below every count, so it is not idle at first
-NOT_READABLE = "not-readable"  # reason code of a run whose archive the store refuses to return
 
 
 class Settled(NamedTuple):
@@ -357,11 +361,7 @@ def settle_failed(  # noqa: PLR0913 - all known facts
     if plan is not None:
         if request is not None:
             check_same_archive(run, request.source, pin, plan.run)
-        step = Step(plan.run, context, calls)
-        results = read_results(step, plan)
-        stop = results.stop or records.find_stop() or stop
-        # Only the execution's state has the requests of settling and the number of rounds.
-        report = make_report(step, plan, results, stop, requests=Requests(), rounds=0)
+        report = report_planned(plan, stop, context, calls)
     elif request is not None:
         report = report_unplanned(run, request, pin, stop, now=began)
     else:

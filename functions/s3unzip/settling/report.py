@@ -59,11 +59,12 @@ from s3unzip.run_ids import check_same_archive, run_stem
 from s3unzip.runs.records import PAGE, RECORD_UNREADABLE, RunRecords
 from s3unzip.runs.step import Step
 from s3unzip.settling.page import render_page
-from s3unzip.settling.results import Results
+from s3unzip.settling.results import Results, read_results
 from s3unzip.stores import Stores
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import Kind, ObjectFacts
 
+NOT_READABLE = "not-readable"  # reason code of a run whose archive the store refuses to return
 TASKS_FAILED = "tasks-failed"  # reason code of a run in which some tasks did not end
 MAX_TRIES = 20  # maximum attempts to write a report; an attempt fails if another writer is faster
 # The first request of each action on an archive.
@@ -111,6 +112,18 @@ def report_unplanned(
         started=now,
         finished=now,
     )
+
+
+def report_planned(plan: PlanSummary, stop: Stop, context: Context, calls: Calls) -> Report:
+    """Return the report of a run that has a plan, and whose execution failed or was stopped.
+
+    A recorded stop takes precedence over `stop`, because it is more precise.
+    """
+    step = Step(plan.run, context, calls)
+    results = read_results(step, plan)
+    cause = results.stop or step.records.find_stop() or stop
+    # Only the execution's state has the requests of settling and the number of rounds.
+    return make_report(step, plan, results, cause, requests=Requests(), rounds=0)
 
 
 def make_report(
