@@ -309,19 +309,13 @@ def finish_source(rule: AfterSuccess | None, report: Report, context: Context) -
     if rule is None or pin is None or not report.archive_left:
         return report
     calls = context.calls()
-    finished = SourceResult(rule.action, SourceState.DONE)  # unless `act` fails
-
-    def act() -> None:
-        store = context.stores.source(report.source)
-        if rule.action is SourceAction.DELETE:
-            if report.destination.store.is_local:
-                os.sync()  # the members must be on disk before the archive is deleted
-            store.delete(report.source, pin)
-        else:
-            store.tag(report.source, pin, rule.tags)
-
+    finished = SourceResult(rule.action, SourceState.DONE)  # unless that fails
     try:
-        calls.run(FIRST_REQUESTS[rule.action], act, "source")
+        calls.run(
+            FIRST_REQUESTS[rule.action],
+            lambda: _delete_or_tag(rule, pin, report, context),
+            "source",
+        )
     except SourceChangedError as error:
         finished = SourceResult(rule.action, SourceState.KEPT, str(error))
     except S3UnzipError as error:
@@ -332,3 +326,14 @@ def finish_source(rule: AfterSuccess | None, report: Report, context: Context) -
         return _keep_done_action(replace(recorded, after_success=finished), recorded)
 
     return amend_report(report, add_result, RunRecords.open(context.stores, report.run, calls))
+
+
+def _delete_or_tag(rule: AfterSuccess, pin: Pin, report: Report, context: Context) -> None:
+    """Delete or tag the version `pin` of an archive whose members are in the destination."""
+    store = context.stores.source(report.source)
+    if rule.action is SourceAction.TAG:
+        store.tag(report.source, pin, rule.tags)
+        return
+    if report.destination.store.is_local:
+        os.sync()  # the members must be on disk before the archive is deleted
+    store.delete(report.source, pin)
