@@ -159,13 +159,8 @@ def resolve_conflict(
         if row.member.cipher is not None and stored.crc32 is None:
             # A large AE-2 member was written before the CRC-32 of its content was known, so read
             # the object to compute it. If it was deleted after `find_object`, it stays unknown.
-            stored = (
-                calls.paced(
-                    "get",
-                    partial(read_stored, destination, row.key, is_gzip=options.as_gzip is not None),
-                )
-                or stored
-            )
+            read = partial(read_stored, destination, row.key, is_gzip=options.as_gzip is not None)
+            stored = calls.paced("get", read) or stored
     if has_content(stored, row.member, options):
         return row.outcome(Status.UNCHANGED, stored.size)
     if options.on_conflict is OnConflict.NEVER:
