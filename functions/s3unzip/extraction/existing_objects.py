@@ -19,6 +19,7 @@ only such a new object.
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from os.path import commonprefix
 
 from isal.isal_zlib import crc32
@@ -229,7 +230,7 @@ def _find_possible_conflicts(
     last = by_key[-1].key
     prefix = commonprefix([first, last])  # noqa: RUF071 - by characters: keys have no folders
     pages = list_pages(destination, prefix, partial(calls.paced, "list"), first, last=last)
-    for number, page in enumerate(pages, 1):
+    for page in islice(pages, max_pages):
         for listed in page.objects:
             row = unlisted.pop(listed.key, None)
             if row is not None and (
@@ -237,9 +238,8 @@ def _find_possible_conflicts(
                 or has_stored_size(listed.size, row.member, options)
             ):
                 yield row
-        if number == max_pages and not page.is_last:
-            listed_to = ""  # in an unordered listing, every row might be on a later page
-            if page.in_order and page.objects:
-                listed_to = page.objects[-1].key
-            yield from (row for row in unlisted.values() if row.key > listed_to)
-            return
+    if not page.is_last:  # the listing stopped early, after this page
+        listed_to = ""  # in an unordered listing, every row might be on a later page
+        if page.in_order and page.objects:
+            listed_to = page.objects[-1].key
+        yield from (row for row in unlisted.values() if row.key > listed_to)
