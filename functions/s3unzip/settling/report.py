@@ -52,6 +52,7 @@ from s3unzip.model import (
     Verdict,
     encode,
 )
+from s3unzip.object_properties import ObjectProperties
 from s3unzip.planning.select import MARKER
 from s3unzip.pricing import price_run
 from s3unzip.printable import choose_form, show_count
@@ -190,10 +191,9 @@ def write_marker(step: Step, report: Report) -> None:
     """Write the object that marks the run as complete."""
     key = step.run.key_prefix + MARKER
     body = encode({"run": report.run, "verdict": report.verdict, "extracted": report.extracted})
-    facts = ObjectFacts("application/json", {})
-    properties = step.run.options.objects
-    if properties is not None:  # a bucket policy may require them for every object
-        facts = with_properties(facts, properties)
+    # A bucket policy may require the properties for every object.
+    properties = step.run.options.objects or ObjectProperties()
+    facts = with_properties(ObjectFacts("application/json", {}), properties)
     step.calls.run("put", lambda: step.destination.put(key, body, facts, if_absent=False))
 
 
