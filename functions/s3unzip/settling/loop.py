@@ -395,20 +395,20 @@ def _finish_round(step: Step, plan: PlanSummary, results: Results, state: Next) 
         except RUN_FAULTS as fault:
             stop = stop_for(fault)
             step.records.write_stop(stop)
-        if stop is None and results.unfinished:
-            number = state.round + 1
-            step.records.write_round(number, order_tasks(results.unfinished))
-            following = _state_for_round(step.records, results.unfinished, number, step.context)
-            return Settled(
-                replace(
-                    following,
-                    done=results.done,
-                    idle=idle,
-                    requests=state.requests + step.calls.requests,
-                    reopened=state.reopened,
-                )
-            )
-    return _end_run(step, plan, results, state, stop=stop)
+    if stop is not None or idle >= MAX_IDLE_ROUNDS or not results.unfinished:
+        return _end_run(step, plan, results, state, stop=stop)
+    number = state.round + 1
+    step.records.write_round(number, order_tasks(results.unfinished))
+    following = _state_for_round(step.records, results.unfinished, number, step.context)
+    return Settled(
+        replace(
+            following,
+            done=results.done,
+            idle=idle,
+            requests=state.requests + step.calls.requests,
+            reopened=state.reopened,
+        )
+    )
 
 
 def _end_run(
