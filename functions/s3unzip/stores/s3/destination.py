@@ -221,19 +221,15 @@ class S3Destination(Destination):
         If the metadata of the object has no CRC-32, a second HEAD requests the checksum of the
         store. With SSE-KMS, the second HEAD requires kms:Decrypt (API_HeadObject).
         """
-        try:
+        with suppress(NotFoundError), self._explaining("GetObject", key):
             if needs_botocore(self._session, key):
                 return self._head_by_botocore(key)
             stored = self._head_by_obstore(key)
-            if stored.crc32 is None:
-                count_request("head")
-                stored = self._head_by_botocore(key)
-        except s3_errors() as error:
-            refusal = self._session.explain_and_adapt(error, Call("GetObject", self._bucket, key))
-            if isinstance(refusal, NotFoundError):
-                return None
-            raise refusal from None
-        return stored
+            if stored.crc32 is not None:
+                return stored
+            count_request("head")
+            return self._head_by_botocore(key)
+        return None
 
     def _head_by_obstore(self, key: str) -> StoredObject:
         """Return the stored object with the CRC-32 in its metadata, without S3's slower checksum.
