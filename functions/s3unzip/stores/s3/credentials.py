@@ -241,5 +241,4 @@ def find_keys_for_worker(request: KeysRequest) -> Keys | None:
     if keys is not None and keys.access_key == request.refused:
         # The refused keys are the current ones, so they have not been renewed yet.
         shared.find_new_keys(renewals=shared.renewals)
-        keys = shared.current()
-    return keys
+    return shared.current()

@@ -105,18 +105,17 @@ def read_plain_settings(profile: str | None) -> AwsSettings | None:
     if endpoint_url and not _URL.fullmatch(endpoint_url):
         return None
     method = SHARED_FILE
-    key_values = values
     if profile is None and "AWS_ACCESS_KEY_ID" in environ:  # an option overrides variables
         method = ENVIRONMENT
-        key_values = {
+        values |= {
             "aws_access_key_id": environ["AWS_ACCESS_KEY_ID"],
             "aws_secret_access_key": environ.get("AWS_SECRET_ACCESS_KEY", ""),
             "aws_session_token": environ.get("AWS_SECURITY_TOKEN")
             or environ.get("AWS_SESSION_TOKEN", ""),
         }
     keys = None  # botocore's chain looks for keys in other places
-    if _has_access_keys(key_values):
-        keys = _make_keys(key_values, method, named or "")
+    if _has_access_keys(values):
+        keys = _make_keys(values, method, named or "")
         if keys is None:  # botocore must handle these keys
             return None
     return AwsSettings(
