@@ -170,18 +170,7 @@ class S3Destination(Destination):
         try:
             return send()
         except s3_errors() as error:
-            answer = read_answer(error)
-            refuses_checksums = (
-                is_unsupported(answer)
-                or answer.code == "MalformedXML"  # for the XML of Complete
-                # This error may not name the header. Scaleway also sends it for too many parts.
-                or (answer.code == "InvalidArgument" and "Part number" not in answer.message)
-                or (  # these codes have many causes, so the message must name the checksum
-                    answer.code in {"InvalidDigest", "InvalidRequest"}
-                    and "checksum" in answer.message.lower()
-                )
-            )
-            if not has_checksums or not refuses_checksums:
+            if not has_checksums or not _may_refuse_checksums(read_answer(error)):
                 raise self._session.explain_and_adapt(error, describe()) from None
         self._session.stop_checksums()
         count_request(kind)
@@ -598,6 +587,20 @@ class S3Destination(Destination):
                 "BucketKeyEnabled": True,
             }
         return request
+
+
+def _may_refuse_checksums(answer: ServerAnswer) -> bool:
+    """Return whether a server may have refused a request because of its checksums."""
+    return (
+        is_unsupported(answer)
+        or answer.code == "MalformedXML"  # for the XML of Complete
+        # This error may not name the header. Scaleway also sends it for too many parts.
+        or (answer.code == "InvalidArgument" and "Part number" not in answer.message)
+        or (  # these codes have many causes, so the message must name the checksum
+            answer.code in {"InvalidDigest", "InvalidRequest"}
+            and "checksum" in answer.message.lower()
+        )
+    )
 
 
 def _obstore_attributes(facts: ObjectFacts) -> Attributes:
