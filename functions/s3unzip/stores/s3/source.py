@@ -81,27 +81,40 @@ def get_object(
 ) -> tuple[ObjectMeta, Iterator[Buffer]]:
     """Return the properties of an object, and an iterator over its bytes as they arrive.
 
-    If botocore sends the request (see `needs_botocore`), it also sends `call.owner`.
-
     Args:
         span: offsets of the first byte and of the byte after the last one. Defaults to all bytes.
         etag, version: ETag that the object must have, and id of the version to read, if any.
         min_chunk_size: minimum bytes in a chunk. If a body breaks, its incomplete chunk is lost.
     """
-    if not needs_botocore(session, call.key):
-        options: GetOptions = {}
-        if span is not None:
-            options["range"] = span
-        if etag is not None:
-            options["if_match"] = etag
-        if version is not None:
-            options["version"] = version
-        answer = obstore.get(session.reader(call.bucket), call.key, options=options)
-        return answer.meta, map(memoryview, answer.stream(min_chunk_size=min_chunk_size))
+    if needs_botocore(session, call.key):
+        return _get_by_botocore(session, call, span, etag=etag, version=version)
+    options: GetOptions = {}
+    if span is not None:
+        options["range"] = span
+    if etag is not None:
+        options["if_match"] = etag
+    if version is not None:
+        options["version"] = version
+    answer = obstore.get(session.reader(call.bucket), call.key, options=options)
+    return answer.meta, map(memoryview, answer.stream(min_chunk_size=min_chunk_size))
+
+
+def _get_by_botocore(
+    session: Session,
+    call: Call,
+    span: tuple[int, int] | None,
+    *,
+    etag: str | None,
+    version: str | None,
+) -> tuple[ObjectMeta, Iterator[Buffer]]:
+    """Do the same as `get_object`, and also require that `call.owner` owns the bucket."""
     from s3unzip.stores.s3.botocore_clients import read_pieces
 
-    request: dict[str, Any] = {"IfMatch": etag, "VersionId": version}
-    request["ExpectedBucketOwner"] = call.owner
+    request: dict[str, Any] = {
+        "IfMatch": etag,
+        "VersionId": version,
+        "ExpectedBucketOwner": call.owner,
+    }
     if span is not None:
         start, stop = span
         request["Range"] = f"bytes={start}-{stop - 1}"
