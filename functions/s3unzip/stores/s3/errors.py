@@ -279,30 +279,30 @@ def _read_botocore(error: Exception) -> ServerAnswer:
     if isinstance(error, exceptions.SSLError) and "certificate" in str(error):
         # The reason from OpenSSL comes after "[SSL: ...] ".
         return ServerAnswer(None, UNTRUSTED, message=str(error).rpartition("] ")[2][:200])
-    if not isinstance(error, exceptions.ClientError):
-        unreachable = ""
-        if isinstance(
-            error,
-            exceptions.ConnectTimeoutError
-            | exceptions.EndpointConnectionError
-            | exceptions.ProxyConnectionError
-            | exceptions.SSLError,
-        ):
-            reason = str(error.kwargs["error"])
-            if "failed: 407" in reason:  # "Tunnel connection failed: 407", from the proxy
-                return ServerAnswer(407, "", "")
-            unreachable = _why_unreachable(reason)
-        return ServerAnswer(None, "", str(error).partition("\n")[0][:300], unreachable=unreachable)
-    fields = error.response.get("Error", {})
-    metadata = error.response.get("ResponseMetadata", {})
-    code = _element_text(fields.get("Code"))
-    return ServerAnswer(
-        metadata.get("HTTPStatusCode"),
-        # For a response without a body, botocore returns the status as the error code.
-        "" if code.isdigit() else code,
-        _element_text(fields.get("Message")),
-        _element_text(metadata.get("RequestId")),
-    )
+    if isinstance(error, exceptions.ClientError):
+        fields = error.response.get("Error", {})
+        metadata = error.response.get("ResponseMetadata", {})
+        code = _element_text(fields.get("Code"))
+        return ServerAnswer(
+            metadata.get("HTTPStatusCode"),
+            # For a response without a body, botocore returns the status as the error code.
+            "" if code.isdigit() else code,
+            _element_text(fields.get("Message")),
+            _element_text(metadata.get("RequestId")),
+        )
+    message = str(error).partition("\n")[0][:300]
+    if not isinstance(
+        error,
+        exceptions.ConnectTimeoutError
+        | exceptions.EndpointConnectionError
+        | exceptions.ProxyConnectionError
+        | exceptions.SSLError,
+    ):
+        return ServerAnswer(None, "", message)
+    reason = str(error.kwargs["error"])
+    if "failed: 407" in reason:  # "Tunnel connection failed: 407", from the proxy
+        return ServerAnswer(407, "", "")
+    return ServerAnswer(None, "", message, unreachable=_why_unreachable(reason))
 
 
 def _element_text(element: object) -> str:
