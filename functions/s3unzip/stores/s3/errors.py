@@ -306,12 +306,10 @@ def _read_botocore(error: Exception) -> ServerAnswer:
 
 
 def _element_text(element: object) -> str:
-    """Return the text of an XML element, at most 500 characters; "" if it has child elements.
+    """Return the text of an XML element, at most 500 characters; "" if it is not plain text.
 
     botocore returns a list for a repeated element, and a dict for an element with child elements.
     """
-    while isinstance(element, list) and element:
-        element = element[0]
     if not isinstance(element, str):
         return ""
     return element[:500]
