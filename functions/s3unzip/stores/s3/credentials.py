@@ -83,8 +83,8 @@ class ProfileKeys:
         self._keys: Keys | None = None
         self._answered = -math.inf  # time of the last response from the main process
         self._looked = -math.inf  # time when `find_new_keys` last looked for other keys
-        self._found_new_keys = False  # whether that lookup found other keys
-        self._lookup_error: errors.S3UnzipError | None = None  # error raised by that lookup
+        # Whether that lookup found other keys, or the error that it raised.
+        self._lookup_result: bool | errors.S3UnzipError = False
         self.renewals = 0  # number of times that `find_new_keys` found other keys
         # The error of the latest call of `current` or `find_new_keys`. obstore passes on only the
         # text of this error.
@@ -139,26 +139,25 @@ class ProfileKeys:
                 return True
             # After finding new keys, wait longer before the next lookup: the refused request may
             # have been sent before the caller began to use them.
-            valid_seconds = RENEWAL_SECONDS if self._found_new_keys else RELOOK_SECONDS
+            valid_seconds = RENEWAL_SECONDS if self._lookup_result is True else RELOOK_SECONDS
             if time.monotonic() - self._looked <= valid_seconds:
-                if self._lookup_error is not None:
-                    raise self._lookup_error
-                return self._found_new_keys
+                if isinstance(self._lookup_result, errors.S3UnzipError):
+                    raise self._lookup_result
+                return self._lookup_result
             self._looked = time.monotonic()
-            self._found_new_keys = False
-            self._lookup_error = None
+            self._lookup_result = False
             try:
                 with self._explaining():
                     new = self._repeat_lookup()
             except errors.S3UnzipError as error:
-                self._lookup_error = error
+                self._lookup_result = error
                 raise
             # There may be no keys while the file is being written; a later lookup will find them.
             if new is not None and (self._keys is None or new.access_key != self._keys.access_key):
                 self._keys = new
-                self._found_new_keys = True
+                self._lookup_result = True
                 self.renewals += 1
-            return self._found_new_keys
+            return self._lookup_result
 
     def _repeat_lookup(self) -> Keys | None:
         """Return the keys found by a new lookup, or None if there are none."""
