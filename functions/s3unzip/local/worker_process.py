@@ -39,6 +39,16 @@ from s3unzip.model import Run, Task
 from s3unzip.stores.ports import Clock, Keys, KeysRequest
 
 DEATH_SECONDS = 1.0  # maximum time to wait for the exit code after a process's output ends
+# Why a process died, by its exit code; each text is the end of a message.
+DEATHS = {
+    0: (  # it ended itself, in `_receive`
+        " (it could not read its task): another version of s3unzip was probably installed during "
+        "the run"
+    ),
+    -signal.SIGKILL: (
+        " (killed by SIGKILL): Linux kills processes when memory runs out: give fewer --workers"
+    ),
+}
 PROGRAM = "from s3unzip.local.worker_process import work; work({lifeline})"
 END_TASK = "end"  # the message that makes a worker end its task
 PIPE_ERRORS = (
@@ -113,17 +123,7 @@ class WorkerProcess:
         if self._process is None:  # the process could not be started
             return ""
         with contextlib.suppress(subprocess.TimeoutExpired):
-            code = self._process.wait(DEATH_SECONDS)
-            if code == 0:  # it ended itself, in `_receive`
-                return (
-                    " (it could not read its task): another version of s3unzip was probably "
-                    "installed during the run"
-                )
-            if code == -signal.SIGKILL:
-                return (
-                    " (killed by SIGKILL): Linux kills processes when memory runs out: give fewer "
-                    "--workers"
-                )
+            return DEATHS.get(self._process.wait(DEATH_SECONDS), "")
         return ""
 
     def stop(self) -> None:
