@@ -189,9 +189,8 @@ def find_latest_time(home: Location, run: str) -> float | None:
 
 def runs_of_archive(home: Location, source: Location) -> list[str]:
     """Return the ids of the runs below `home` that may be runs of `source`, earliest first."""
-    # Ids from older versions of s3unzip contain more of the stem and an eight-digit hash.
-    pattern = rf"[^/]+/\d+-{re.escape(run_stem(source))}[A-Za-z0-9-]*-[0-9a-f]{{8,16}}"
-    return [run for run in reversed(known_runs(home)) if re.match(pattern, run)]
+    stem = f"{run_stem(source)}-"
+    return [run for run in reversed(known_runs(home)) if run[STEM_AT:].startswith(stem)]
 
 
 class OpenUploads(UploadNotes):
