@@ -1,12 +1,14 @@
-"""What a run does to the objects of its destination: ``--dry-run`` and ``--delete-extra``.
+"""What a run does to the objects of its destination: ``--dry-run``, folders, ``--delete-extra``.
 
-A dry run determines what a run would do with each key, but writes nothing.
+A dry run determines what a run would do with each key, but writes nothing. After a run into a
+folder, the folders of the archive are created.
 
 Objects below the run's prefix that are not members of its archive are extra. Extra objects are
 deleted only by a run that wrote all members, and only below a prefix that belongs to its archive
 alone. The caller must confirm the deletion before it begins.
 """
 
+import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,7 +19,7 @@ from msgspec.structs import replace
 
 from s3unzip.context import Context
 from s3unzip.contradictions import Naming, check_delete_extra, check_options, name_typed
-from s3unzip.errors import ServiceFaultError, UnreadableRecordError, UsageError
+from s3unzip.errors import S3UnzipError, ServiceFaultError, UnreadableRecordError, UsageError
 from s3unzip.explanations import describe
 from s3unzip.extraction.existing_objects import resolve_conflicts
 from s3unzip.local.runs import known_runs
@@ -27,6 +29,7 @@ from s3unzip.model import (
     PlannedMember,
     Report,
     Request,
+    Run,
     Status,
     Verdict,
 )
@@ -36,10 +39,14 @@ from s3unzip.runs.records import RunRecords
 from s3unzip.settling.report import amend_report
 from s3unzip.stores import Stores
 from s3unzip.stores.calls import Calls
+from s3unzip.stores.folder import FolderDestination
 from s3unzip.stores.listing import PAGE_KEYS, list_pages
 from s3unzip.stores.ports import StoredObject
 
+_log = logging.getLogger("s3unzip.machine")
+
 OPTION = "--delete-extra"
+MAX_SHOWN = 3  # maximum number of folders to name in a warning
 
 
 class Decision(Struct, frozen=True, omit_defaults=True):
@@ -242,6 +249,28 @@ def clear_extra(
         lambda recorded: replace(recorded, requests=recorded.requests + calls.requests),
         records,
     )
+
+
+def make_folders(run: Run, records: RunRecords, context: Context) -> None:
+    """Create the archive's folders, even empty ones, if the destination is a folder.
+
+    The members are written first. If a member has the same name as a folder, its file is therefore
+    kept and a warning is logged.
+    """
+    destination = context.stores.destination(run.destination)
+    if not isinstance(destination, FolderDestination):
+        return
+    refused: list[str] = []
+    try:
+        for key in records.folders():
+            try:
+                destination.make_folder(key)
+            except S3UnzipError as error:
+                refused.append(str(error))
+    except UnreadableRecordError as damage:
+        refused.append(str(damage))
+    if refused:
+        _log.warning("folders not created: %d; %s", len(refused), "; ".join(refused[:MAX_SHOWN]))
 
 
 def _list_objects(

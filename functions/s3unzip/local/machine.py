@@ -25,6 +25,7 @@ from s3unzip.errors import (
     UsageError,
 )
 from s3unzip.local.attempts import open_context
+from s3unzip.local.destination_objects import make_folders
 from s3unzip.local.process_setup import available_processors
 from s3unzip.local.recovery import drop_leftovers, forget_lost, remove_leftovers
 from s3unzip.local.runs import find_latest_time, lock_run, make_latest, note_start
@@ -59,7 +60,6 @@ from s3unzip.settling.nested import (
 )
 from s3unzip.settling.report import finish_source, report_unplanned
 from s3unzip.stores.config import StoreConfig
-from s3unzip.stores.folder import FolderDestination
 from s3unzip.stores.open import reaches_aws, sign_in
 from s3unzip.stores.ports import Clock
 from s3unzip.zip import Policy
@@ -67,7 +67,6 @@ from s3unzip.zip import Policy
 _log = logging.getLogger("s3unzip.machine")
 
 SERVICE_FAULT = "service-fault"  # reason of a run that ended because a store did not answer
-MAX_SHOWN = 3  # maximum number of folders to name in a warning
 
 
 class Machine:
@@ -232,24 +231,10 @@ class Machine:
                 outcomes, results = find_nested(run, self.context, budget.archives)
                 yield from results
                 for outcome in outcomes:
-                    try:
-                        nested = self._inner.run(nested_request(run, outcome.key, budget))
-                    except (InterruptedRunError, KeyboardInterrupt) as interrupt:
-                        raise InterruptedRunError(
-                            f"stopped: the archives inside {report.source} are not all extracted; "
-                            f"continue with: s3unzip resume {report.run}"
-                        ) from interrupt
-                    except S3UnzipError as error:
-                        result = NestedRun(outcome.key, reason="not-begun", message=str(error))
-                    else:
+                    request = nested_request(run, outcome.key, budget)
+                    result, nested = self._run_inner(request, report)
+                    if nested is not None:
                         budget = subtract_run(budget, nested, self.context)
-                        result = NestedRun(
-                            outcome.key,
-                            nested.run,
-                            nested.verdict,
-                            reason=nested.reason,
-                            message=nested.message,
-                        )
                         if has_nested(nested):
                             outer_reports.append(nested)
                     results.append(result)
@@ -259,6 +244,23 @@ class Machine:
                 records.write_nested(results)
         finally:
             make_latest(self._home, report.run)  # the runs of the nested archives are later
+
+    def _run_inner(self, request: Request, outermost: Report) -> tuple[NestedRun, Report | None]:
+        """Extract a nested archive; return the result, and the report of its run if it began."""
+        key = request.source.key
+        try:
+            report = self._inner.run(request)
+        except (InterruptedRunError, KeyboardInterrupt) as interrupt:
+            raise InterruptedRunError(
+                f"stopped: the archives inside {outermost.source} are not all extracted; continue "
+                f"with: s3unzip resume {outermost.run}"
+            ) from interrupt
+        except S3UnzipError as error:
+            return NestedRun(key, reason="not-begun", message=str(error)), None
+        result = NestedRun(
+            key, report.run, report.verdict, reason=report.reason, message=report.message
+        )
+        return result, report
 
     @cached_property
     def _inner(self) -> Machine:
@@ -314,7 +316,7 @@ class Machine:
                 settled = _settle_round(state, records, context, fault)
                 if settled.report is not None and settled.report.reason == STOPPED:
                     raise KeyboardInterrupt  # noqa: TRY301 - handled in the same way as Ctrl-C
-            _make_folders(run, records, context)
+            make_folders(run, records, context)
             if self._workers.has_lost_process and settled.report.verdict in EXTRACTED:
                 with suppress(S3UnzipError):  # the members are complete even if leftovers remain
                     drop_leftovers(Step(run, context, context.calls()))
@@ -411,28 +413,6 @@ def _report_interruption(
         f"stopped: {report.extracted + report.unchanged:,} of {records.read_plan().selected:,} "
         f"members are in {run.destination}; {advice}"
     )
-
-
-def _make_folders(run: Run, records: RunRecords, context: Context) -> None:
-    """Create the archive's folders, even empty ones, if the destination is a folder.
-
-    The members are written first. If a member has the same name as a folder, its file is therefore
-    kept and a warning is logged.
-    """
-    destination = context.stores.destination(run.destination)
-    if not isinstance(destination, FolderDestination):
-        return
-    refused: list[str] = []
-    try:
-        for key in records.folders():
-            try:
-                destination.make_folder(key)
-            except S3UnzipError as error:
-                refused.append(str(error))
-    except UnreadableRecordError as damage:
-        refused.append(str(damage))
-    if refused:
-        _log.warning("folders not created: %d; %s", len(refused), "; ".join(refused[:MAX_SHOWN]))
 
 
 def describe_machine(job: Job, stores: StoreConfig, workers: int) -> Platform:
