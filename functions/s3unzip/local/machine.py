@@ -303,17 +303,8 @@ class Machine:
         started = context.clock.now()
         try:
             while settled.report is None:
-                state = settled.next
-                # The tasks of a large round are only in its record.
-                tasks = state.tasks or list(records.read_round(state.round))
-                has_scans = any(task.kind is TaskKind.SCAN for task in tasks)
-                self._progress.phase("scan" if has_scans else "extract")
-                is_first = state.round == first_round
-                fault = self._workers.do_all(
-                    run, tasks, state.workers, self.outermost_run or records, new_run=is_first
-                )
-                self._progress.phase("link" if has_scans else "report")
-                settled = _settle_round(state, records, context, fault)
+                is_first = settled.next.round == first_round
+                settled = self._do_round(run, settled.next, records, is_first=is_first)
                 if settled.report is not None and settled.report.reason == STOPPED:
                     raise KeyboardInterrupt  # noqa: TRY301 - handled in the same way as Ctrl-C
             make_folders(run, records, context)
@@ -336,6 +327,20 @@ class Machine:
                 raise
             return damaged[0]  # the report
         return finish_source(run.after_success, settled.report, context)
+
+    def _do_round(
+        self, run: Run, state: Next, records: RunRecords, *, is_first: bool
+    ) -> loop.Settled:
+        """Do the tasks of a round, and settle it."""
+        # The tasks of a large round are only in its record.
+        tasks = state.tasks or list(records.read_round(state.round))
+        has_scans = any(task.kind is TaskKind.SCAN for task in tasks)
+        self._progress.phase("scan" if has_scans else "extract")
+        fault = self._workers.do_all(
+            run, tasks, state.workers, self.outermost_run or records, new_run=is_first
+        )
+        self._progress.phase("link" if has_scans else "report")
+        return _settle_round(state, records, self.context, fault)
 
 
 def open_machine(
