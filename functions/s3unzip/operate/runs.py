@@ -89,10 +89,6 @@ def translating_errors(action: str) -> Iterator[None]:
     """Translate, for operators, the errors of requests for `action` and of reading the answers."""
     try:
         yield
-    except exceptions.NoCredentialsError as error:
-        raise AccessDeniedError(
-            f"{action}: {error}; set AWS_PROFILE or AWS_ACCESS_KEY_ID"
-        ) from None
     except exceptions.NoRegionError as error:
         raise UsageError(
             f"{action}: {str(error).rstrip('.')}; give --region and --profile, or set AWS_REGION"

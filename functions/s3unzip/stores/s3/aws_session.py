@@ -62,9 +62,7 @@ class AwsSession:
         from s3unzip.stores.s3.botocore_clients import SharedCredentials, open_session
 
         session = open_session(self.access.profile, self.access.region)
-        session.register_component(
-            "credential_provider", SharedCredentials(self.keys.current, self.keys.require)
-        )
+        session.register_component("credential_provider", SharedCredentials(self.keys.require))
         return session
 
     @cached_property

@@ -61,19 +61,17 @@ class SharedCredentials(Credentials):
     """The credentials of a botocore session; this object is also its credential provider.
 
     Args:
-        find: function that returns the current keys, or None if there are none.
         require: function that returns the current keys, or raises an error if there are none.
     """
 
     method = "s3unzip"
 
-    def __init__(self, find: Callable[[], Keys | None], require: Callable[[], Keys]) -> None:
-        self._find = find
+    def __init__(self, require: Callable[[], Keys]) -> None:
         self._require = require
 
-    def load_credentials(self) -> SharedCredentials | None:
-        """Return this object, or None if there are no keys."""
-        return None if self._find() is None else self
+    def load_credentials(self) -> SharedCredentials:
+        """Return this object. Keys are looked up when a request is signed."""
+        return self
 
     def get_frozen_credentials(self) -> ReadOnlyCredentials:
         """Return the current keys for signing one request."""

@@ -59,10 +59,7 @@ CHAIN_ERRORS: tuple[type[Exception], ...] = (
 )
 SILENT_SECONDS = 8.0  # time until the user is told that keys are being looked up
 WAITING = "still waiting for AWS credentials (profile %s) from a program, a service or a typed code"
-NO_KEYS = (
-    "no AWS credentials; set AWS_PROFILE or AWS_ACCESS_KEY_ID, or read a public archive with "
-    "--no-sign-request"
-)
+NO_KEYS = "no AWS credentials; set AWS_PROFILE or AWS_ACCESS_KEY_ID"
 
 
 class ProfileKeys:

@@ -377,8 +377,6 @@ def _explain_setting(error: Exception, call: Call) -> S3UnzipError | None:
     """Return the error for an invalid setting, or None if botocore was able to send a request."""
     from botocore import exceptions
 
-    if isinstance(error, exceptions.NoCredentialsError | exceptions.PartialCredentialsError):
-        return AccessDeniedError(f"{call}: {error}; set AWS_PROFILE or AWS_ACCESS_KEY_ID")
     # The network or the server causes these exceptions. All others come from wrong settings.
     no_answer = (
         exceptions.ConnectionError,

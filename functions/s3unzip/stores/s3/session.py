@@ -156,7 +156,9 @@ class Session:
         """Create the obstore client for a key of `_stores`, unless another thread has done so."""
         bucket, writes, kms_key = key
         if not self.access.unsigned and self._aws.keys.current() is None:
-            raise errors.AccessDeniedError(f"s3://{bucket}: {NO_KEYS}")
+            raise errors.AccessDeniedError(
+                f"s3://{bucket}: {NO_KEYS}, or read a public archive with --no-sign-request"
+            )
         url, has_bucket = self._aws.bucket_url(bucket)
         # Settings that are not listed here would be taken from environment variables.
         settings: S3Config = {
@@ -177,9 +179,7 @@ class Session:
             options["read_timeout"] = timedelta(seconds=self.access.stall_seconds)
             # This would limit the whole request, but a long stream must not be cut off.
             options["timeout"] = timedelta(hours=12)
-        provider = None
-        if not self.access.unsigned:
-            provider = self._aws.keys.obstore_credential
+        provider = None if self.access.unsigned else self._aws.keys.obstore_credential
         with self._lock:
             if key in self._stores:
                 return self._stores[key]
