@@ -47,7 +47,6 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
     """
 
     protocol = "s3unzip"
-    root_marker = ""
     cachable = False
 
     def __init__(
