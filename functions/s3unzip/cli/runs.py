@@ -158,20 +158,7 @@ def _list_run(recent: ListedRun, run_list: RunList) -> ListedRun | None:
     records = run_list.records(recent.run)
     report = _read_current_report(records, recent.state)
     if report is not None:
-        state = report.verdict.value
-        if report.reason == STOPPED:
-            state = "STOPPED"
-        return ListedRun(
-            recent.run,
-            state,
-            report.started,
-            round(max(0.0, report.finished - report.started), 3),
-            **_shared_fields(report),
-            members=report.members,
-            extracted=report.extracted,
-            unchanged=report.unchanged,
-            failed=report.failed,
-        )
+        return _list_report(report)
     plan = records.find_plan()
     if plan is None and run_list.environment is None:
         return None  # a run on this machine that is being planned, or whose planning failed
@@ -182,6 +169,24 @@ def _list_run(recent: ListedRun, run_list: RunList) -> ListedRun | None:
     if plan is not None:
         shared_fields = _shared_fields(plan.run)
     return replace(recent, state=state, **shared_fields)
+
+
+def _list_report(report: Report) -> ListedRun:
+    """Return the line for a run that has ended."""
+    state = report.verdict.value
+    if report.reason == STOPPED:
+        state = "STOPPED"
+    return ListedRun(
+        report.run,
+        state,
+        report.started,
+        round(max(0.0, report.finished - report.started), 3),
+        **_shared_fields(report),
+        members=report.members,
+        extracted=report.extracted,
+        unchanged=report.unchanged,
+        failed=report.failed,
+    )
 
 
 def _read_current_report(records: RunRecords, state: str) -> Report | None:
