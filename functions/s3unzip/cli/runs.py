@@ -338,17 +338,16 @@ def _resume_here(arguments: Arguments) -> int:
 
     password = arguments.password()
     local = LocalRuns(arguments.config())
-    run_id = local.find(arguments.run)
-    run = _require_plan(run_id, local).run
+    run = _require_plan(local.find(arguments.run), local).run
     # After a power failure, files that are on record may be missing: `machine.resume` checks.
     may_lack_files = run.destination.store.has_folders and machine_restarted_since(
-        local.work_location.key, run_id
+        local.work_location.key, run.id
     )
-    if not may_lack_files and _print_if_complete(run_id, local, arguments):
+    if not may_lack_files and _print_if_complete(run.id, local, arguments):
         return 0
     if run.options.password_ref is not None and password is None:
         raise UsageError(f"{run.id} was started with a password: give --password-file")
-    stores = _recall_config(arguments, local.connections(run_id))
+    stores = _recall_config(arguments, local.connections(run.id))
     check_buckets(stores, run.source, run.destination)
     with (
         RunOutput(  # without rates, because the run was not active all the time
@@ -365,7 +364,7 @@ def _resume_here(arguments: Arguments) -> int:
             progress=output,
         ) as machine,
     ):
-        report = machine.resume(run_id, output.planned, failed=arguments.failed)
+        report = machine.resume(run.id, output.planned, failed=arguments.failed)
         output.reported(report)
         if _has_nested_left(report, local, failed=arguments.failed):
             for nested in machine.run_nested(report):
