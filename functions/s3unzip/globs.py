@@ -129,12 +129,33 @@ def _translate(token: str) -> str:
     return f"[{negation}{''.join(ranges)}]"
 
 
+_NOTHING = re.compile("(?!)")
+_SLASH = re.compile("/")
+_NOT_SLASH = re.compile("[^/]")
+_ANY_CHARACTER = re.compile(".", re.DOTALL)
+
+
 class _Position(NamedTuple):
     """A position in a pattern, before one of its tokens."""
 
-    stays_on: re.Pattern[str]  # the characters that keep a match at this position
-    advances_on: re.Pattern[str]  # the characters that move a match to the next position
+    stays_on: re.Pattern[str] = _NOTHING  # the characters that keep a match at this position
+    advances_on: re.Pattern[str] = _NOTHING  # the characters that move it to the next position
     skips: tuple[int, ...] = ()  # numbers of positions to skip without using a character
+
+
+# The positions of each token that can match an empty text. A match may skip from the first of them
+# to the position after the token.
+_WILD_POSITIONS = {
+    _SLASHES: [_Position(stays_on=_SLASH, skips=(1,))],
+    "*": [_Position(stays_on=_NOT_SLASH, skips=(1,))],
+    "**": [_Position(stays_on=_ANY_CHARACTER, skips=(1,))],
+    # Without a folder, a match skips both positions. With folders, the second position takes all
+    # text up to a slash.
+    _ANY_FOLDER: [
+        _Position(skips=(1, 2)),
+        _Position(stays_on=_ANY_CHARACTER, advances_on=_SLASH),
+    ],
+}
 
 
 def _compile_automaton(tokens: Sequence[str], flags: int) -> Glob:
@@ -142,30 +163,13 @@ def _compile_automaton(tokens: Sequence[str], flags: int) -> Glob:
 
     A state of the automaton is the set of positions in the pattern that a match may have reached.
     """
-    none, slash, not_slash, any_character = (
-        re.compile(text, flags) for text in ("(?!)", "/", "[^/]", ".")
-    )
-    # Each of these tokens can match an empty text, so a match may skip from its first position to
-    # the position after the token.
-    wild = {
-        _SLASHES: [_Position(stays_on=slash, advances_on=none, skips=(1,))],
-        "*": [_Position(stays_on=not_slash, advances_on=none, skips=(1,))],
-        "**": [_Position(stays_on=any_character, advances_on=none, skips=(1,))],
-        # Without a folder, a match skips both positions. With folders, the second position takes
-        # all text up to a slash.
-        _ANY_FOLDER: [
-            _Position(stays_on=none, advances_on=none, skips=(1, 2)),
-            _Position(stays_on=any_character, advances_on=slash),
-        ],
-    }
     positions: list[_Position] = []
     for token in tokens:
-        positions += wild.get(token) or [
-            _Position(stays_on=none, advances_on=re.compile(_translate(token), flags))
+        positions += _WILD_POSITIONS.get(token) or [
+            _Position(advances_on=re.compile(_translate(token), flags))
         ]
-    # The end, where a match is complete.
-    positions.append(_Position(stays_on=none, advances_on=none))
-    end = len(positions) - 1
+    end = len(positions)  # where a match is complete
+    positions.append(_Position())
 
     def reach(numbers: list[int]) -> frozenset[int]:
         """Return the given positions and those that a match can reach from them by skipping."""
