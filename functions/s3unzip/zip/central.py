@@ -63,6 +63,15 @@ _EMPTY_OTHER = 32
 # A deflated member with more compressed bytes than this can have 4 GiB more than it declares.
 _MAX_UNWRAPPED = WRAP // records.MAX_DEFLATE_RATIO
 
+# The finding about a file that has one of these types of Unix: its code and its message.
+_TYPE_FINDINGS = {
+    stat.S_IFLNK: ("symlink", "a symbolic link"),
+    stat.S_IFCHR: ("device", "a device or socket"),
+    stat.S_IFBLK: ("device", "a device or socket"),
+    stat.S_IFSOCK: ("device", "a device or socket"),
+    stat.S_IFIFO: ("fifo-mode", "FIFO mode bits, treated as an ordinary file"),
+}
+
 
 class _HeaderForm(NamedTuple):
     """The values that are derived from the form of a header."""
@@ -88,16 +97,13 @@ def _read_form(raw: bytes) -> _HeaderForm:
     file_type = 0
     if is_unix or mode & stat.S_IRUSR:
         file_type = stat.S_IFMT(mode)
+    has_reparse_point = attributes & records.ATTRIBUTE_REPARSE_POINT and not is_unix
     findings: list[tuple[str, str]] = []
-    if file_type == stat.S_IFLNK:
-        findings.append(("symlink", "a symbolic link"))
-    elif attributes & records.ATTRIBUTE_REPARSE_POINT and not is_unix:
+    if has_reparse_point and file_type != stat.S_IFLNK:
         flags |= records.FLAG_REPARSE
         findings.append(("reparse-point", "a reparse point of Windows, treated as a file"))
-    elif file_type in (stat.S_IFCHR, stat.S_IFBLK, stat.S_IFSOCK):
-        findings.append(("device", "a device or socket"))
-    elif file_type == stat.S_IFIFO:
-        findings.append(("fifo-mode", "FIFO mode bits, treated as an ordinary file"))
+    elif file_type in _TYPE_FINDINGS:
+        findings.append(_TYPE_FINDINGS[file_type])
     if needed & 0xFF > records.MAX_VERSION:  # the upper byte is not part of the version
         findings.append(
             ("version-needed", f"it requires version {needed}; the latest is {records.MAX_VERSION}")
