@@ -316,7 +316,7 @@ class _LzmaStream:
     def decompress(self, data: Buffer, max_length: int) -> Buffer:
         self._input_left -= len(data)
         self._input = b"".join((self._input, data))
-        if self._stream is None:
+        if self._stream is None and not self.needs_input:  # the header has arrived
             self._stream = self._start()
         if self._stream is None or self.needs_input:  # the header or the input is incomplete
             return b""
@@ -329,13 +329,8 @@ class _LzmaStream:
         self.unused_data = self._stream.unused_data
         return output
 
-    def _start(self) -> lzma.LZMADecompressor | None:
-        """Replace the header in the input with a `.lzma` header; return a decompressor for it.
-
-        Returns None if more input is needed first.
-        """
-        if len(self._input) < _LZMA_HEADER_LENGTH:
-            return None
+    def _start(self) -> lzma.LZMADecompressor:
+        """Replace the header in the input with a `.lzma` header; return a decompressor for it."""
         header = bytes(self._input[:_LZMA_HEADER_LENGTH])
         if int.from_bytes(header[2:4], "little") != 5:  # length of the properties
             self._member.fail("corrupt-stream", f"lzma: invalid header {header.hex()}")
