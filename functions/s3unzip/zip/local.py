@@ -198,18 +198,13 @@ def _compare_names(member: Member, name: bytes, policy: Policy) -> Iterator[str]
     """Refuse a local header with a different path; yield a warning if only the bytes differ."""
     if name == member.name_bytes:
         return
-    normalised = _normalise_name(member, name, policy)
-    if normalised is None or normalised != _normalise_name(member, member.name_bytes, policy):
+    is_utf8 = bool(member.flags & records.FLAG_UTF8)
+    local = read_name(name, is_utf8=is_utf8, policy=policy)
+    declared = read_name(member.name_bytes, is_utf8=is_utf8, policy=policy)
+    has_same_path = local.path == declared.path and local.is_directory == declared.is_directory
+    if local.failure or declared.failure or not has_same_path:
         member.fail("lfh-name-mismatch", f"its local header has the name {show_name(name)!r}")
     yield "lfh-name-variant"
-
-
-def _normalise_name(member: Member, raw: bytes, policy: Policy) -> tuple[str, bool] | None:
-    """Return the path of a raw name, and whether it is a directory; None for an invalid name."""
-    name = read_name(raw, is_utf8=bool(member.flags & records.FLAG_UTF8), policy=policy)
-    if name.failure is not None:
-        return None
-    return name.path, name.is_directory
 
 
 def _check_coding(member: Member, header: LocalHeader, extras: records.Extras) -> None:
