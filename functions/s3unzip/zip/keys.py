@@ -90,23 +90,15 @@ class KeyChecker:
         for number, kind in enumerate(table.kinds[start:], start):
             if kind == FOLDER:
                 self._check_directory(number)
-            elif kind == SKIPPED_FOLDER:  # neither a member nor a folder to create
-                table.shorten_name(number)
-            elif is_selective and not self._selects(number):
+            elif is_selective and kind != SKIPPED_FOLDER and not self._selects(number):
                 table.leave_out(number, max_bytes)
-            elif kind == KEYLESS:
+            elif kind in (KEYLESS, SKIPPED_FOLDER):  # headers without a key
                 table.shorten_name(number)
             else:
                 key = key_of(table.path(number))
                 # Short keys need not be measured.
                 if len(key) > short_length and utf8_length(key) > max_bytes:
-                    table.fail_header(
-                        number,
-                        "key-too-long",
-                        f"the key would have {utf8_length(key)} bytes; the limit is {max_bytes}",
-                        KEYLESS,
-                    )
-                    table.shorten_name(number)
+                    self._refuse_long_key(number, key)
                     continue
                 # A member with a reserved name fails, but its key is still compared with others.
                 # The trailing slash ensures that a prefix is compared by whole segments.
@@ -127,6 +119,17 @@ class KeyChecker:
             reject(
                 "names-too-large", f"{self._names_size} bytes of names so far; the limit is {limit}"
             )
+
+    def _refuse_long_key(self, number: int, key: str) -> None:
+        """Fail a member whose key is too long to exist; shorten its name."""
+        limit = self._policy.limits.key_bytes
+        self._table.fail_header(
+            number,
+            "key-too-long",
+            f"the key would have {utf8_length(key)} bytes; the limit is {limit}",
+            KEYLESS,
+        )
+        self._table.shorten_name(number)
 
     def _selects(self, number: int) -> bool:
         limit = self._selection.limit
