@@ -20,7 +20,7 @@ Rules:
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import accumulate, count
+from itertools import accumulate
 
 from isal.isal_zlib import crc32
 from msgspec import Struct
@@ -322,27 +322,26 @@ def _copy_parts(
     # The plan found that the store can copy; a refusal may since have shown that it cannot.
     if not destination.copies_from(run.source, run.pin):
         raise CopyRefusedError(f"{run.destination}: cannot copy from {run.source}")
-
+    data_start = data.data_range.start
+    starts = list(accumulate(sizes[:-1], initial=offset))
     # The offset of a part (`start`) is the same in the object and in the member's data.
-    def copy(number: int, start: int, size: int) -> Part:
-        range_start = data.data_range.start + start
-        request = partial(
+    requests = [
+        partial(
             destination.copy_part,
             upload,
             number,
             start,
             source=run.source,
             pin=run.pin,
-            span=ByteRange(range_start, range_start + size),
+            span=ByteRange(data_start + start, data_start + start + size),
         )
-        return _run_copy(attempt, request)
-
-    starts = list(accumulate(sizes[:-1], initial=offset))
+        for number, (start, size) in enumerate(zip(starts, sizes, strict=True), first_number)
+    ]
     parts = []
     with ThreadPoolExecutor(
         attempt.context.tuning.parts_in_flight, thread_name_prefix="copy"
     ) as pool:
-        copied = pool.map(copy, count(first_number), starts, sizes)
+        copied = pool.map(partial(_run_copy, attempt), requests)
         for part, start in zip(copied, starts, strict=True):
             parts.append(part)
             attempt.count_member_bytes(data.row.share_of_work(start, start + part.size))
