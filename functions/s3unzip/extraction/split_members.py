@@ -25,7 +25,7 @@ docs/deflate-splitting.md explains the method.
 
 import math
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from threading import Thread
 from typing import NamedTuple
@@ -89,7 +89,7 @@ def scan_member(attempt: TaskAttempt, row: PlannedMember) -> None:
     # of the member, there is no record: inflating these bytes twice, first for the scan and later
     # for a slice, would take longer than inflating the whole member once.
     max_segments = max(1, segmentation.count // 2)
-    segment = deflate.scan_segment(segmentation, task.part, _ScanReader(data).read, max_segments)
+    segment = deflate.scan_segment(segmentation, task.part, _keep_first_read(data), max_segments)
     if segment is not None:
         attempt.records.write_segment(row.member.index, task.part, "scanned", segment.to_bytes())
 
@@ -107,28 +107,27 @@ def _segmentation_of(scan: Task, row: PlannedMember) -> deflate.Segmentation:
     return deflate.Segmentation(row.member.compressed_size, length)
 
 
-class _ScanReader:
-    """Reads the data of a member for one scan.
+def _keep_first_read(data: MemberData) -> Callable[[int, int], Iterator[bytes | memoryview]]:
+    """Return a function that yields bytes [start, stop) of a member's data.
 
-    The scan first reads at most 1.5 MiB, to search them for a boundary. It then reads again, from
-    the boundary on, so the reader keeps the bytes of the first read.
+    A scan first reads at most 1.5 MiB, to search them for a boundary. It then reads again, from the
+    boundary on, so the function keeps the bytes of its first read.
     """
+    first_bytes = b""
+    first_start = 0  # position of the first bytes
 
-    def __init__(self, data: MemberData) -> None:
-        self._data = data
-        self._first_bytes = b""
-        self._start = 0  # position of the first bytes
+    def read(start: int, stop: int) -> Iterator[bytes | memoryview]:
+        nonlocal first_bytes, first_start
+        if not first_bytes:
+            first_start = start
+            first_bytes = b"".join(data.read(ByteRange(start, stop)))
+        first_stop = first_start + len(first_bytes)
+        if first_start <= start < first_stop:
+            yield first_bytes[start - first_start : stop - first_start]
+            start = min(stop, first_stop)
+        yield from data.read(ByteRange(start, stop))  # no request if the range is empty
 
-    def read(self, start: int, stop: int) -> Iterator[bytes | memoryview]:
-        """Yield bytes [start, stop) of the member's data; keep the bytes of the first read."""
-        if not self._first_bytes:
-            self._start = start
-            self._first_bytes = b"".join(self._data.read(ByteRange(start, stop)))
-        held_stop = self._start + len(self._first_bytes)
-        if self._start <= start < held_stop:
-            yield self._first_bytes[start - self._start : stop - self._start]
-            start = min(stop, held_stop)
-        yield from self._data.read(ByteRange(start, stop))  # no request if the range is empty
+    return read
 
 
 class _SlicePlan(NamedTuple):
