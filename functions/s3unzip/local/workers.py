@@ -168,18 +168,18 @@ class Workers:
                 _start_thread(partial(self._do_pending, worker, run, pending), futures[-1])
             running = set(futures)
             while running:
-                ended, running = wait(running, LOOK_SECONDS, FIRST_COMPLETED)
-                for future in ended:
-                    future.result()  # raises the error from the thread
-                if running and outermost.run != run.id and is_stopped(outermost):
+                if outermost.run != run.id and is_stopped(outermost):
                     records.write_stop(
                         Stop(Verdict.FAILED, STOPPED, "the run was stopped by s3unzip abort")
                     )
-                if running and is_stopped(records):
+                if is_stopped(records):
                     raise KeyboardInterrupt  # noqa: TRY301 - handled in the same way as Ctrl-C
-                if pending.ending_fault is not None and running:
+                if pending.ending_fault is not None:
                     self._stop(workers, futures)  # the other tasks would also fail
                     break
+                ended, running = wait(running, LOOK_SECONDS, FIRST_COMPLETED)
+                for future in ended:
+                    future.result()  # raises the error from the thread
         except BaseException:
             pending.drop()
             self._stop(workers, futures)
