@@ -40,7 +40,7 @@ CANNED_ACLS = (
     "bucket-owner-full-control",
 )
 
-MAX_TAGS = 10
+MAX_TAGS = 10  # per object (object-tagging in the user guide)
 MAX_TAG_KEY = 128  # characters
 MAX_TAG_VALUE = 256
 TAG_PUNCTUATION = " +-=._:/@"

@@ -26,6 +26,7 @@ import obstore
 
 from s3unzip import errors
 from s3unzip.model import Location, Pin
+from s3unzip.object_properties import MAX_TAGS
 from s3unzip.stores.archives import Source
 from s3unzip.stores.calls import count_request, read_until_fault
 from s3unzip.stores.ports import Buffer, Tail
@@ -38,7 +39,6 @@ if TYPE_CHECKING:  # stubs
 
 # With more of them, botocore sends the requests for all keys, so the set stops growing.
 MAX_KEYS_FOR_BOTOCORE = 10_000
-MAX_TAGS = 10  # maximum number of tags per object (object-tagging in the user guide)
 NO_VERSION = "null"  # version id of objects without versioning, or while it is suspended
 # The messages of object_store for a store without suffix ranges (416 or 501), and for an empty
 # object. For the suffix of an empty object, S3 responds with 416. Emulators respond with 200, or a
