@@ -137,16 +137,7 @@ class AwsSession:
         """
         if bucket.startswith(ARN):
             return self._access_point_url(bucket), True
-        region = self.bucket_region(bucket)
-        url = self.endpoint_url
-        if not url and COMMON_REGION.fullmatch(region) and not self.settings.has_special_endpoint:
-            # https://docs.aws.amazon.com/general/latest/gr/s3.html
-            url = f"https://s3.{region}.amazonaws.com"
-        if not url:
-            # Only botocore handles all partitions and settings. Creating its client takes 80 ms, so
-            # buckets in the region of the session share one: their region is None here.
-            url = self.s3_client("control", self.bucket_regions.get(bucket)).meta.endpoint_url
-        server = urlsplit(url.rstrip("/"))
+        server = urlsplit(self._server_url(bucket).rstrip("/"))
         # AWS's wildcard certificate does not cover bucket names with a dot.
         if (
             self.style == "path"
@@ -159,6 +150,18 @@ class AwsSession:
         if "xn--" in url:  # obstore panics unless valid Punycode follows
             check_endpoint(url, f"s3://{bucket}:")
         return url, True
+
+    def _server_url(self, bucket: str) -> str:
+        """Return the URL of the server that has a bucket, without the bucket's name."""
+        if self.endpoint_url:
+            return self.endpoint_url
+        region = self.bucket_region(bucket)
+        if COMMON_REGION.fullmatch(region) and not self.settings.has_special_endpoint:
+            # https://docs.aws.amazon.com/general/latest/gr/s3.html
+            return f"https://s3.{region}.amazonaws.com"
+        # Only botocore handles all partitions and settings. Creating its client takes 80 ms, so
+        # buckets in the region of the session share one: their region is None here.
+        return self.s3_client("control", self.bucket_regions.get(bucket)).meta.endpoint_url
 
     def _access_point_url(self, arn: str) -> str:
         """Return the URL of an access point, which only botocore can derive from an ARN.
