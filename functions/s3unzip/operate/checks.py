@@ -340,12 +340,12 @@ def _compare_encryption(
         key: the ARN of the key that is set for the bucket; None: no key is set.
     """
     try:
-        encryption = runs.ask("s3:GetBucketEncryption", Bucket=bucket)
+        rules = runs.ask(
+            "s3:GetBucketEncryption", "ServerSideEncryptionConfiguration", "Rules", Bucket=bucket
+        )
     except S3UnzipError:  # no encryption is set, or another account owns the bucket
         return None
-    # A bucket has exactly one rule.
-    (rule,) = encryption["ServerSideEncryptionConfiguration"]["Rules"]
-    default = rule["ApplyServerSideEncryptionByDefault"]
+    default = rules[0]["ApplyServerSideEncryptionByDefault"]  # a bucket has exactly one rule
     actual = default.get("KMSMasterKeyID", AWS_ALIAS_PREFIX)  # without an id, AWS manages the key
     if "kms" not in default["SSEAlgorithm"] or AWS_ALIAS_PREFIX in actual:
         return None
