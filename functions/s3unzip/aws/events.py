@@ -145,24 +145,31 @@ def read_puts(body: str, config: LambdaConfig) -> tuple[list[ArchivePut], list[E
     for event in events:
         try:
             put = _read_event(event)
-            if put is None:
-                continue
-            # The topic `ingest.topic` may announce other objects, and an event may be older than
-            # the last deployment.
-            if not config.covers(put.source):
-                logger.info("archive is not one of this environment", source=str(put.source))
-                continue
-            _check_put(put)
+            if put is not None and _may_start_run(put, config):
+                puts.append(put)
         except MALFORMED as error:
             # The error of a text that is not valid Unicode quotes all of it, so it is shortened.
             faults.append(UsageError(f"the message is not an S3 event: {error!r:.500}"))
-            continue
-        # If a command queued the event, the intake function reads the scan result from a tag.
-        if config.scan and put.scan is None and not put.sender.startswith(OWN_SENDERS):
-            logger.info("archive waits for the result of its scan", key=put.source.key)
-        else:
-            puts.append(put)
     return puts, faults
+
+
+def _may_start_run(put: ArchivePut, config: LambdaConfig) -> bool:
+    """Return whether the event may start a run in this environment; log it if not.
+
+    Raises:
+        ValueError: the event cannot refer to an archive.
+    """
+    # The topic `ingest.topic` may announce other objects, and an event may be older than the last
+    # deployment.
+    if not config.covers(put.source):
+        logger.info("archive is not one of this environment", source=str(put.source))
+        return False
+    _check_put(put)
+    # If a command queued the event, the intake function reads the scan result from a tag.
+    if config.scan and put.scan is None and not put.sender.startswith(OWN_SENDERS):
+        logger.info("archive waits for the result of its scan", key=put.source.key)
+        return False
+    return True
 
 
 def _check_put(put: ArchivePut) -> None:
