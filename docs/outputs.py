@@ -5,12 +5,12 @@ from typing import NamedTuple
 from docs.markdown import make_table
 from s3unzip.api.verification import ComparedObject, Verification
 from s3unzip.cli import runs as lines
+from s3unzip.cli.deployed import Diagnosis, Submission
 from s3unzip.cli.look import ListedMember
 from s3unzip.estimate import Estimate
 from s3unzip.local.destination_objects import Decision
 from s3unzip.model import Batch, NestedRun, Report
-from s3unzip.operate.doctor import Diagnosis
-from s3unzip.operate.submit import MissingArchives, Submission
+from s3unzip.operate.submit import MissingArchives
 from s3unzip.runs.run_list import ListedRun, RunProgress
 
 

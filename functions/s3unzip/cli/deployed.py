@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from s3unzip.cli.arguments import DAY, Arguments
@@ -12,12 +13,11 @@ from s3unzip.cli.commands import SERVER_OPTIONS, command
 from s3unzip.cli.terminal import confirm, print_json
 from s3unzip.errors import BudgetError, InterruptedRunError, UsageError
 from s3unzip.model import Location
-from s3unzip.operate.checks import CheckStatus
-from s3unzip.operate.doctor import Diagnosis, diagnose
+from s3unzip.operate.checks import CheckResult, CheckStatus
+from s3unzip.operate.doctor import diagnose
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.operate.submit import (
     MissingArchives,
-    Submission,
     find_ended,
     find_missing,
     list_archives,
@@ -30,6 +30,26 @@ from s3unzip.printable import printable, show_bytes, show_count, show_dollars, s
 REPORT_EVERY = 10_000  # number of archives between two progress lines
 MISSING_DAYS = 7.0  # default of --days
 REQUIRED = {"required": True}
+
+
+class Submission(Struct, frozen=True):
+    """The result of ``s3unzip submit``."""
+
+    environment: str
+    archives: int
+    size: int  # total size in bytes
+    outside: int  # archives skipped because no trigger of the environment covers them
+    ended: int  # archives skipped because they have a verdict
+    dollars: float  # estimated cost, from the sizes
+    queued: int = 0
+    routes: dict[str, int] = {}  # number of archives for each route
+
+
+class Diagnosis(Struct, frozen=True):
+    """All results of one environment, as ``s3unzip doctor --json`` prints them."""
+
+    environment: str
+    checks: tuple[CheckResult, ...]
 
 
 @command(

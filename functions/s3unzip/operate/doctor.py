@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from msgspec import Struct
-
 from s3unzip.errors import NotFoundError, S3UnzipError
 from s3unzip.operate.canary import try_canary
 from s3unzip.operate.checks import (
@@ -39,13 +37,6 @@ MAX_NAMES = 100  # maximum number of alarms in one DescribeAlarms request
 MAX_SHARE = 0.9  # maximum share of the available concurrency; the other functions need the rest
 QUOTA = "ask for more: Service Quotas, AWS Lambda, Concurrent executions (L-B99A9384)"
 SET_EMAIL = "set alarms.email in the environment's file and deploy, or add your own action"
-
-
-class Diagnosis(Struct, frozen=True):
-    """All results of one environment, as ``s3unzip doctor --json`` prints them."""
-
-    environment: str
-    checks: tuple[CheckResult, ...]
 
 
 def check_stack(runs: DeployedRuns) -> Answer:

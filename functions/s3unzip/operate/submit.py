@@ -72,19 +72,6 @@ ACTION_SECONDS = 900.0
 State = Literal["no run", "not finished", "archive left", "put back", "not readable"]
 
 
-class Submission(Struct, frozen=True):
-    """The result of ``s3unzip submit``."""
-
-    environment: str
-    archives: int
-    size: int  # total size in bytes
-    outside: int  # archives skipped because no trigger of the environment covers them
-    ended: int  # archives skipped because they have a verdict
-    dollars: float  # estimated cost, from the sizes
-    queued: int = 0
-    routes: dict[str, int] = {}  # number of archives for each route
-
-
 class Unsettled(Struct, frozen=True):
     """An archive that has no verdict, or that should have been deleted or tagged.
 
