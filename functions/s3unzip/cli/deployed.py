@@ -167,10 +167,9 @@ def _queue(runs: DeployedRuns, keys: list[str]) -> int:
     The events have the time of this call, so a run does not include the time before the call.
     """
     queued = 0
-    now = time.time()
-    events = [(Location("s3", runs.defaults.own.ingest_bucket, key), now) for key in keys]
+    sources = [Location("s3", runs.defaults.own.ingest_bucket, key) for key in keys]
     try:
-        for sent in send_events(runs.client("sqs"), runs.outputs["QueueUrl"], events):
+        for sent in send_events(runs.client("sqs"), runs.outputs["QueueUrl"], sources):
             if sent // REPORT_EVERY > queued // REPORT_EVERY:  # time for another line
                 sys.stderr.write(f"queued {sent:,} archives\n")
             queued = sent

@@ -210,19 +210,22 @@ def start_missing(runs: DeployedRuns, archives: Sequence[Unsettled]) -> None:
         if archive.state != "no run":
             with suppress(UsageError):  # somebody has resumed the run since the look-up
                 runs.resume(archive.run)
-    events = [(archive.source, time.time()) for archive in archives if archive.state == "no run"]
-    for _ in send_events(runs.client("sqs"), runs.outputs["QueueUrl"], events):
+    sources = [archive.source for archive in archives if archive.state == "no run"]
+    for _ in send_events(runs.client("sqs"), runs.outputs["QueueUrl"], sources):
         pass  # the loop sends the events; the counts are not needed
 
 
-def send_events(client: Any, queue: str, events: Sequence[tuple[Location, float]]) -> Iterator[int]:
-    """Queue events with concurrent requests of up to ten events; yield the number sent so far.
+def send_events(client: Any, queue: str, sources: Sequence[Location]) -> Iterator[int]:
+    """Queue an event for each archive; yield the number sent so far.
+
+    The events have the time of this call. They are sent by concurrent requests of up to ten events.
 
     Args:
         client: the SQS client.
         queue: the URL of the queue.
-        events: the archives, with the times of their events (in Unix seconds).
+        sources: the archives.
     """
+    now = datetime.now(UTC).isoformat()
 
     def send(start: int) -> int:
         messages = [
@@ -232,7 +235,7 @@ def send_events(client: Any, queue: str, events: Sequence[tuple[Location, float]
                     {
                         "detail-type": "Object Created",
                         "source": "s3unzip.submit",
-                        "time": datetime.fromtimestamp(put_time, UTC).isoformat(),
+                        "time": now,
                         "detail": {
                             "bucket": {"name": source.bucket},
                             "object": {"key": source.key},
@@ -240,12 +243,12 @@ def send_events(client: Any, queue: str, events: Sequence[tuple[Location, float]
                     }
                 ),
             }
-            for number, (source, put_time) in enumerate(events[start : start + MAX_BATCH])
+            for number, source in enumerate(sources[start : start + MAX_BATCH])
         ]
         _send_batch(client, queue, messages)
         return len(messages)
 
-    yield from accumulate(map_ahead(send, range(0, len(events), MAX_BATCH), SENDERS))
+    yield from accumulate(map_ahead(send, range(0, len(sources), MAX_BATCH), SENDERS))
 
 
 def _check_scope(name: str, config: LambdaConfig) -> None:

@@ -270,10 +270,10 @@ class Queue:
 
 def _send(queue: Queue, count: int) -> list[float]:
     slept: list[float] = []
-    events = [(Location("s3", "b", f"{n}.zip"), float(n)) for n in range(count)]
+    archives = [Location("s3", "b", f"{n}.zip") for n in range(count)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("s3unzip.operate.submit.time.sleep", slept.append)
-        assert [*send_events(queue, "queue", events)][-1] == count
+        assert [*send_events(queue, "queue", archives)][-1] == count
     return slept
 
 
