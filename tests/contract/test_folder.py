@@ -1,6 +1,7 @@
 """What is special about folders: links, names that clash, rights, full disks, time and mode."""
 
 import contextlib
+import ctypes
 import errno
 import itertools
 import os
@@ -183,7 +184,7 @@ def test_links_are_not_followed(folder: Path, outside: Path) -> None:
     assert (folder / "f").read_bytes() == b"body"
 
 
-@pytest.mark.parametrize("call", ["exclusive rename", "no exclusive rename"])
+@pytest.mark.parametrize("call", ["exclusive rename", "no exclusive rename", "unsupported rename"])
 def test_never_without_hard_links(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
@@ -192,6 +193,9 @@ def test_never_without_hard_links(
     monkeypatch.setattr(os, "link", refuse)
     if call.startswith("no"):
         monkeypatch.setattr("s3unzip.stores.open_folders._EXCLUSIVE_RENAME", ("no_such_call", 1))
+    elif call.startswith("unsupported"):  # as macOS says of such disks; Linux says EINVAL
+        monkeypatch.setattr("s3unzip.stores.open_folders._EXCLUSIVE_RENAME", ("renameat2", 1 << 20))
+        monkeypatch.setattr(ctypes, "get_errno", lambda: errno.ENOTSUP)
     else:
         monkeypatch.setattr(os, "replace", refuse)
     _put(tmp_path, f"{tmp_path}/a", if_absent=True)
@@ -201,26 +205,44 @@ def test_never_without_hard_links(
     assert (tmp_path / "a").read_bytes() == b"body"
 
 
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (errno.EEXIST, "a file is where a folder is needed"),
+        (errno.EXDEV, "another file system is mounted below DEST"),
+    ],
+)
 def test_a_file_system_that_does_not_replace(
-    target: FolderDestination, monkeypatch: pytest.MonkeyPatch
+    target: FolderDestination, monkeypatch: pytest.MonkeyPatch, code: int, words: str
 ) -> None:
     """Without a condition, that is a refusal of the store, and not a conflict."""
     key = f"{target.root}/a"
     upload = Upload(key, target.create_upload(key, FACTS))
-    monkeypatch.setattr(os, "replace", _refusing(FileExistsError(errno.EEXIST, "exists")))
+    monkeypatch.setattr(os, "replace", _refusing(OSError(code, os.strerror(code))))
     for write in (
         partial(target.put, key, b"", FACTS),
         partial(target.complete_upload, upload, []),
     ):
-        with pytest.raises(StorageError, match="a file is where a folder is needed"):
+        with pytest.raises(StorageError, match=words):
             write(if_absent=False)
 
 
-def test_a_file_system_that_keeps_no_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("code", [errno.EPERM, errno.ENOTSUP, errno.ENOSYS])
+def test_a_file_system_that_keeps_no_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
     """FAT lets nobody but the user of the mount set a time; the bytes are written all the same."""
-    monkeypatch.setattr(os, "utime", _refusing(PermissionError(errno.EPERM, "not permitted")))
+    monkeypatch.setattr(os, "utime", _refusing(OSError(code, os.strerror(code))))
     _put(tmp_path, f"{tmp_path}/a")
     assert (tmp_path / "a").read_bytes() == b"body"
+
+
+def test_an_error_when_a_file_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NFS and FUSE may report only then that a write failed; no file gets its name before."""
+    monkeypatch.setattr(os, "utime", lambda file, _: os.close(file))  # the second `close` fails
+    with pytest.raises(ServiceFaultError, match=rf"\A{tmp_path}/a: "):
+        _put(tmp_path, f"{tmp_path}/a")
+    assert not list(tmp_path.iterdir())
 
 
 def test_names_that_clash(tmp_path: Path) -> None:

@@ -51,6 +51,10 @@ KINDS: dict[int, tuple[type[errors.S3UnzipError], str]] = {
     errno.EILSEQ: (errors.NameRefusedError, "the name is not allowed on this file system"),
     errno.EINVAL: (errors.NameRefusedError, "the name is not allowed on this file system"),
     errno.ELOOP: (errors.StorageError, "a symbolic link is in the way"),
+    errno.EXDEV: (
+        errors.StorageError,
+        "another file system is mounted below DEST: give a folder in that file system as DEST",
+    ),
     errno.EMFILE: (errors.ServiceFaultError, "too many open files: raise `ulimit -n`"),
     errno.ENFILE: (errors.ServiceFaultError, "too many open files on this machine"),
 }

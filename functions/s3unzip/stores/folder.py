@@ -154,8 +154,9 @@ class FolderDestination(Destination):
             # The file has no name of its own yet, so the message names the folder.
             raise self._explain_write(error, key.rpartition("/")[0]) from error
         try:
-            write_at(file, body, 0)
-            restore_time(file, metadata)
+            with FileIO(file, "w"):  # over a network, `close` may be the call that reports an error
+                write_at(file, body, 0)
+                restore_time(file, metadata)
             rename(temporary_name, folder.file, name, folder.file, if_absent=if_absent)
         except BaseException as error:
             with contextlib.suppress(OSError):  # the first error is more important
@@ -165,8 +166,6 @@ class FolderDestination(Destination):
             if if_absent and isinstance(error, FileExistsError):
                 raise errors.ConflictError(f"{key}: exists already") from error
             raise self._explain_write(error, key) from error
-        finally:
-            os.close(file)
 
     def _choose_mode(self, metadata: Mapping[str, str]) -> int:
         """Return the mode for creating a file; the system clears the bits set in the umask.

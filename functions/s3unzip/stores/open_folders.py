@@ -36,7 +36,9 @@ from s3unzip.stores.ports import Buffer
 FOLDER_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 MAX_OPEN = 16  # number of folders kept open: macOS lets a process open 256 files
 CLOSED = -1  # value of the descriptor after `close`
-NO_HARD_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+# On Linux, ENOTSUP and EOPNOTSUPP are one number. On macOS they are two, and link(2) sets ENOTSUP.
+NOT_SUPPORTED = frozenset({errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
+NO_HARD_LINKS = NOT_SUPPORTED | {errno.EPERM, errno.EMLINK}
 # The function renameat2(2) and its flag RENAME_NOREPLACE, or the equivalents on macOS.
 _EXCLUSIVE_RENAME = {"darwin": ("renameatx_np", 4)}.get(sys.platform, ("renameat2", 1))
 
@@ -221,8 +223,8 @@ def _rename_exclusively(old: str, old_folder: int, new: str, new_folder: int) ->
         if not call(*paths, flag):  # 0 means success
             return
         code = ctypes.get_errno()
-    # With these two codes, the system or the file system does not support the call or the flag.
-    if code not in {errno.ENOSYS, errno.EINVAL}:
+    # With these codes, the system or the file system does not support the call or the flag.
+    if code not in NOT_SUPPORTED | {errno.EINVAL}:
         raise OSError(code, os.strerror(code))
     try:
         os.stat(new, dir_fd=new_folder, follow_symlinks=False)
@@ -236,7 +238,7 @@ def restrict_mode(file: int, mode: int) -> None:
     """Clear the mode bits of an open file that are not set in `mode`; no bit is added."""
     bits = stat.S_IMODE(os.fstat(file).st_mode)
     if bits & mode != bits:
-        with suppress(PermissionError):  # the file system may not support modes
+        with suppress(OSError):  # the file system may not support modes
             os.fchmod(file, bits & mode)
 
 
@@ -244,7 +246,8 @@ def restore_time(file: int, metadata: Mapping[str, str]) -> None:
     """Set the modification time of an open file to the time recorded in the archive."""
     mtime = metadata.get(MTIME_KEY)
     if mtime is not None:
-        with suppress(PermissionError):  # on FAT, only the user who mounted it can set times
+        # On FAT, only the user who mounted it can set times. Some file systems keep no times.
+        with suppress(OSError):
             os.utime(file, (int(mtime), int(mtime)))
 
 
