@@ -134,22 +134,21 @@ def _list_member(member: ArchiveMember) -> ListedMember:
 def _print_members(members: Iterable[ArchiveMember]) -> Counter[str]:
     """Print a table like that of ``unzip -v``; return the number of refused members by reason."""
     refused = Counter[str]()
-    write = sys.stdout.write
-    write("  Length   Method       Size  Cmpr    Date    Time   CRC-32   Name\n")
-    write("--------  -------- --------- ---- ---------- ----- --------  ----\n")
+    sys.stdout.write("  Length   Method       Size  Cmpr    Date    Time   CRC-32   Name\n")
+    sys.stdout.write("--------  -------- --------- ---- ---------- ----- --------  ----\n")
     count = 0
     size = 0  # `size` and `compressed` are totals of the members that are not refused
     compressed = 0
     for member in members:
         count += 1
-        write(_member_row(member))
+        sys.stdout.write(_member_row(member))
         if member.problem is None:
             size += member.size
             compressed += member.compressed_size
         else:
             refused[member.problem.code] += 1
-    write("--------           --------- ----                            ----\n")
-    write(
+    sys.stdout.write("--------           --------- ----                            ----\n")
+    sys.stdout.write(
         f"{size:8}           {compressed:9} {_saved_percent(size, compressed):4}{'':28}{count} "
         f"{choose_form(count, 'file', 'files')}\n"
     )
