@@ -20,11 +20,12 @@ from click.core import ParameterSource
 from msgspec import Struct
 from msgspec.structs import replace
 
+from s3unzip.context import Progress
 from s3unzip.contradictions import check_access
 from s3unzip.errors import NotFoundError, UsageError
 from s3unzip.globs import has_wildcards
 from s3unzip.local.process_setup import available_processors
-from s3unzip.model import Location, Options
+from s3unzip.model import Location, Options, Request
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.options import HelpSection, RunOption, read_options
 from s3unzip.pricing import Platform
@@ -33,6 +34,7 @@ from s3unzip.stores.config import StoreConfig, check_endpoint, runs_home
 from s3unzip.stores.open import check_names, reaches_aws
 
 if TYPE_CHECKING:
+    from s3unzip.local.machine import Machine
     from s3unzip.operate.runs import DeployedRuns
 
 S3_ENDPOINT_VARIABLE = "AWS_ENDPOINT_URL_S3"
@@ -333,6 +335,16 @@ class Arguments(Struct, frozen=True):
         from s3unzip.operate.runs import DeployedRuns
 
         return DeployedRuns(self.env or "", replace(self.config(), check_reachable=False))
+
+    def open_machine(
+        self, request: Request, stores: StoreConfig, password: bytes | None, progress: Progress
+    ) -> "Machine":
+        """Return the machine for runs with the options and the destination of `request`."""
+        from s3unzip.api.options import make_policy
+        from s3unzip.local.machine import open_machine
+
+        policy = make_policy(request.options, password, request.destination)
+        return open_machine(stores, policy, self.tuning(), self.processes, progress=progress)
 
     def check_locations(self, source: Location, destination: Location | None = None) -> None:
         """Refuse S3 options for locations outside S3, and names that S3 does not allow."""

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 import s3unzip
 from s3unzip import Archive, ArchiveMember
-from s3unzip.api.options import make_policy
 from s3unzip.cli.arguments import Arguments, globs_of, hint_at_prefix_if_missing
 from s3unzip.cli.commands import (
     ARCHIVE_OPTIONS,
@@ -213,33 +212,28 @@ def test(arguments: Arguments) -> int:
     Exit code: 0 all members are sound, 1 some are not, 3 archive rejected.
     """
     from s3unzip.cli.output import print_test
-    from s3unzip.local.machine import open_machine
     from s3unzip.stores.open import NOWHERE
 
     source = parse_source(arguments.src)
     # The report names members by their keys, so the keys are the names as `ls` shows them.
     options = replace(arguments.options(), key_template="{member}")
+    request = Request(source, NOWHERE, options)
     arguments.check_locations(source)
     display = RunDisplay(quiet=arguments.quiet)
     with explaining("TMPDIR, the folder for temporary files"):
         folder = tempfile.TemporaryDirectory(prefix="s3unzip-test-")
     with (
         folder as home,
-        open_machine(
+        arguments.open_machine(
+            request,
             replace(arguments.config(), work=Location("file", "", f"{home}/")),
-            make_policy(options, arguments.password(), NOWHERE),
-            arguments.tuning(),
-            processes=arguments.processes,
-            progress=display,
+            arguments.password(),
+            display,
         ) as machine,
         display,
         hint_at_prefix_if_missing(source),
     ):
-        report = machine.run(
-            Request(source, NOWHERE, options),
-            lambda plan: display.planned(plan.summary),
-            warn,
-        )
+        report = machine.run(request, lambda plan: display.planned(plan.summary), warn)
     if arguments.json:
         # The run counted a PUT for each decoded member, but none was sent.
         print_json(replace(report, requests=replace(report.requests, put=0)))

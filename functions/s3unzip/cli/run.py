@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from s3unzip.api.options import make_policy, open_context
+from s3unzip.api.options import open_context
 from s3unzip.cli.arguments import Arguments, hint_at_prefix_if_missing
 from s3unzip.cli.commands import (
     AFTER_RUN_OPTIONS,
@@ -136,7 +136,6 @@ def _make_requests(arguments: Arguments, stores: StoreConfig) -> list[Request]:
 def _extract_one(request: Request, arguments: Arguments, stores: StoreConfig) -> int:
     from s3unzip.api.extraction import extract_one
     from s3unzip.local.destination_objects import check_extra
-    from s3unzip.local.machine import open_machine
 
     output = RunOutput(
         quiet=arguments.quiet,
@@ -148,13 +147,7 @@ def _extract_one(request: Request, arguments: Arguments, stores: StoreConfig) ->
     with (
         output,
         hint_at_prefix_if_missing(request.source),
-        open_machine(
-            stores,
-            make_policy(request.options, arguments.password(), request.destination),
-            arguments.tuning(),
-            arguments.processes,
-            progress=output,
-        ) as machine,
+        arguments.open_machine(request, stores, arguments.password(), output) as machine,
     ):
         if arguments.delete_extra is not None:
             check_extra(request, stores.work, machine.context.stores)
@@ -247,15 +240,10 @@ class _BatchDisplay(RunDisplay):
 
 def _extract_several(requests: Sequence[Request], arguments: Arguments, stores: StoreConfig) -> int:
     """Extract several archives, one after another; return the highest exit code."""
-    from s3unzip.local.machine import open_machine
-
-    # All requests have the same options and destination.
-    policy = make_policy(requests[0].options, arguments.password(), requests[0].destination)
     with (
         _BatchDisplay(len(requests), quiet=arguments.quiet) as display,
-        open_machine(
-            stores, policy, arguments.tuning(), processes=arguments.processes, progress=display
-        ) as machine,
+        # All requests have the same options and destination.
+        arguments.open_machine(requests[0], stores, arguments.password(), display) as machine,
     ):
         for request in requests:
             try:

@@ -333,9 +333,6 @@ def resume(arguments: Arguments) -> int:
 
 
 def _resume_here(arguments: Arguments) -> int:
-    from s3unzip.api.options import make_policy
-    from s3unzip.local.machine import open_machine
-
     password = arguments.password()
     local = LocalRuns(arguments.config())
     run = _require_plan(local.find(arguments.run), local).run
@@ -356,13 +353,7 @@ def _resume_here(arguments: Arguments) -> int:
             connections=stores.without_variables(),
             show_rates=False,
         ) as output,
-        open_machine(
-            stores,
-            make_policy(run.options, password, run.destination),
-            arguments.tuning(),
-            arguments.processes,
-            progress=output,
-        ) as machine,
+        arguments.open_machine(run, stores, password, output) as machine,
     ):
         report = machine.resume(run.id, output.planned, failed=arguments.failed)
         output.reported(report)
