@@ -172,8 +172,7 @@ def _plan_copies(run_step: Step, row: PlannedMember, copies: Sequence[Task]) -> 
     # Each slice may round up its number of parts, so reserve one part for each slice.
     min_size = math.ceil(row.member.size / (limits.max_parts - len(copies)))
     part_size = max(run_step.context.tuning.copy_part_bytes, min_size)
-    sizes = [stop - start for start, stop in (task.span for task in copies)]
-    return [_SlicePlan(size, len(copy_sizes(size, part_size, limits))) for size in sizes]
+    return [_SlicePlan(task.size, len(copy_sizes(task.size, part_size, limits))) for task in copies]
 
 
 def _begin_slices(

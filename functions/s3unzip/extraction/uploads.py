@@ -113,13 +113,14 @@ def complete_once(
     """
     options = run_step.run.options
     destination = run_step.destination
-    if_absent = options.on_conflict is OnConflict.NEVER
     was_tried = is_repeated  # whether an earlier try may have completed the upload
 
     def complete() -> str | None:
         nonlocal was_tried
         try:
-            return destination.complete_upload(upload, parts, if_absent=if_absent)
+            return destination.complete_upload(
+                upload, parts, if_absent=options.on_conflict is OnConflict.NEVER
+            )
         except (errors.NotFoundError, errors.UnconfirmedError) as error:
             # An unconfirmed response means that this try may have succeeded.
             may_be_done = was_tried or isinstance(error, errors.UnconfirmedError)
