@@ -309,7 +309,7 @@ def finish_source(rule: AfterSuccess | None, report: Report, context: Context) -
     if rule is None or pin is None or not report.archive_left:
         return report
     calls = context.calls()
-    finished = SourceResult(rule.action, SourceState.DONE)  # unless that fails
+    finished = SourceResult(rule.action, SourceState.DONE)  # unless the request fails
     try:
         calls.run(
             FIRST_REQUESTS[rule.action],
