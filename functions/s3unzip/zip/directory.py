@@ -81,22 +81,11 @@ def locate_directory(
     prefix = yield from _find_prefix(archive, end)
     start = end.record.directory_offset + prefix
     is_zip64 = end.locator_shift is not None  # only ZIP64 has a locator
-    # A multiple of 4 GiB is either a real prefix or the missing upper bits of the declared offsets.
-    can_wrap = prefix > 0 and prefix % WRAP == 0 and not is_zip64
     is_wrapped = False
-    if can_wrap:
-        is_wrapped = yield from _has_wrapped_offsets(archive, start, prefix)
+    if prefix:
+        is_wrapped = yield from _check_prefix(archive, prefix, end)
     if is_wrapped:
-        archive.warnings.append("offsets-wrapped")
         prefix = 0
-    elif prefix:
-        archive.warnings.append("prefix-unadjusted")
-        yield from _check_prefix(
-            archive,
-            prefix,
-            # Only the first member was checked; other offsets might still be modulo 4 GiB.
-            "offsets-unproven" if can_wrap else "offsets-ambiguous",
-        )
     return DirectoryLocation(
         start=start,
         stop=end.stop,
@@ -165,7 +154,7 @@ def _find_prefix(archive: ArchiveBytes, end: DirectoryEnd) -> Reads[int]:
     declared = end.record.directory_offset
     size = end.record.directory_size
     shift = end.locator_shift
-    # Bytes from the declared end of the directory to its end record; negative if they overlap.
+    # Bytes from the declared end of the directory to its end record; they do not overlap.
     gap = end.stop - size - declared
     if shift is not None and shift != gap:
         reject(
@@ -196,20 +185,31 @@ def _find_prefix(archive: ArchiveBytes, end: DirectoryEnd) -> Reads[int]:
     return gap  # the offsets exclude a prefix of this length
 
 
-def _check_prefix(archive: ArchiveBytes, prefix: int, code: str) -> Reads[None]:
-    """Refuse bytes before the archive that begin with a local header.
+def _check_prefix(archive: ArchiveBytes, prefix: int, end: DirectoryEnd) -> Reads[bool]:
+    """Check a prefix; return whether it is only the upper bits that all declared offsets lack.
 
-    Such bytes are not the program of a self-extractor.
+    The directory begins `prefix` bytes after its declared offset. A prefix that begins with a local
+    header is refused: it is not the program of a self-extractor.
     """
+    # Only a multiple of 4 GiB can be the upper bits, and only without ZIP64. An empty directory
+    # declares no offsets of members.
+    can_wrap = prefix % WRAP == 0 and end.locator_shift is None and end.record.directory_size > 0
+    start = end.record.directory_offset + prefix
+    if can_wrap and (yield from _has_wrapped_offsets(archive, start, prefix)):
+        archive.warnings.append("offsets-wrapped")
+        return True
+    archive.warnings.append("prefix-unadjusted")
     if (yield from archive.read(0, 4)) == records.LOCAL_SIGNATURE:
         # If these bytes contain a complete archive, this check gives a clearer message.
         yield from _refuse_stacked(archive, prefix)
         reject(
-            code,
+            # Only the first member was checked; other offsets might still be modulo 4 GiB.
+            "offsets-unproven" if can_wrap else "offsets-ambiguous",
             f"the directory is {prefix} bytes after its declared offset, "
             "and the file begins with a local header",
             0,
         )
+    return False
 
 
 def _has_wrapped_offsets(archive: ArchiveBytes, start: int, prefix: int) -> Reads[bool]:
@@ -222,8 +222,6 @@ def _has_wrapped_offsets(archive: ArchiveBytes, start: int, prefix: int) -> Read
     both places, or at neither place.
     """
     header = yield from archive.read(start, start + records.CENTRAL_LENGTH)
-    if len(header) < records.CENTRAL_LENGTH:  # the directory is empty
-        return False
     # The length of the name, and the offset of the local header (4.3.12).
     name_length = int.from_bytes(header[28:30], "little")
     offset = int.from_bytes(header[42:46], "little")
