@@ -131,7 +131,6 @@ def _translate(token: str) -> str:
 
 _NOTHING = re.compile("(?!)")
 _SLASH = re.compile("/")
-_NOT_SLASH = re.compile("[^/]")
 _ANY_CHARACTER = re.compile(".", re.DOTALL)
 
 
@@ -147,7 +146,7 @@ class _Position(NamedTuple):
 # to the position after the token.
 _WILD_POSITIONS = {
     _SLASHES: [_Position(stays_on=_SLASH, skips=(1,))],
-    "*": [_Position(stays_on=_NOT_SLASH, skips=(1,))],
+    "*": [_Position(stays_on=re.compile("[^/]"), skips=(1,))],
     "**": [_Position(stays_on=_ANY_CHARACTER, skips=(1,))],
     # Without a folder, a match skips both positions. With folders, the second position takes all
     # text up to a slash.

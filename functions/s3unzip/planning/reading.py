@@ -161,7 +161,7 @@ def folder_keys(reading: Reading, options: Options) -> Iterator[str]:
         return
     is_selected = selector(options)
     for path in reading.index.folders:
-        name = path.rstrip("/") + "/"
+        name = f"{path}/"
         key = reading.template.folder_key(name)
         if key is not None and (is_selected is None or is_selected(name)):
             yield key
