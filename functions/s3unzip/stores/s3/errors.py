@@ -361,10 +361,8 @@ def translate_error(error: Exception, call: Call) -> S3UnzipError:
         return UsageError(
             f"{call.bucket!r}, {call.key!r}: not valid Unicode, so nothing in S3 can have this name"
         )
-    if isinstance(error, botocore_errors()):
-        refusal = _explain_setting(error, call)
-        if refusal is not None:
-            return refusal
+    if _is_wrong_setting(error):
+        return StorageError(f"{call}: {error}")
     return explain_answer(read_answer(error), call)
 
 
@@ -373,8 +371,10 @@ def explain_answer(answer: ServerAnswer, call: Call) -> S3UnzipError:
     return _choose_error_class(answer, call)(_write_message(answer, call))
 
 
-def _explain_setting(error: Exception, call: Call) -> S3UnzipError | None:
-    """Return the error for an invalid setting, or None if botocore was able to send a request."""
+def _is_wrong_setting(error: Exception) -> bool:
+    """Return whether botocore could not send a request, because of a setting."""
+    if not isinstance(error, botocore_errors()):
+        return False
     from botocore import exceptions
 
     # The network or the server causes these exceptions. All others come from wrong settings.
@@ -384,9 +384,7 @@ def _explain_setting(error: Exception, call: Call) -> S3UnzipError | None:
         exceptions.HTTPClientError,
         exceptions.IncompleteReadError,
     )
-    if isinstance(error, exceptions.BotoCoreError) and not isinstance(error, no_answer):
-        return StorageError(f"{call}: {error}")
-    return None
+    return isinstance(error, exceptions.BotoCoreError) and not isinstance(error, no_answer)
 
 
 def is_misplaced(answer: ServerAnswer) -> bool:
