@@ -181,13 +181,12 @@ def _handle_version(
     Args:
         is_new: whether this is the first delivery of a recent event.
     """
-    # An archive that the store refuses to read is reported, whatever the gate says.
-    if archive.refusal is None and not _may_open(put, archive, invocation):
-        return
-    bind_run(archive.run, str(put.source))
-    if archive.refusal is not None:
+    if archive.refusal is not None:  # it is reported, whatever the malware gate says
         _report_unreadable(archive, archive.refusal, invocation)
         return
+    if not _may_open(put, archive, invocation):
+        return
+    bind_run(archive.run, str(put.source))
     report = RunRecords.open(invocation.context.stores, archive.run, invocation.calls).find_report()
     if report is None:
         _begin_run(archive, invocation)
@@ -215,6 +214,7 @@ def _report_unreadable(archive: ArrivedArchive, refusal: str, invocation: Invoca
     """
     context = invocation.context
     run = archive.run
+    bind_run(run, str(archive.request.source))
     records = RunRecords.open(context.stores, run, invocation.calls)
     recorded = look_up_run(records)
     report = recorded.report
