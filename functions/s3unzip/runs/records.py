@@ -396,8 +396,9 @@ class RunRecords:
             raise self._unreadable(name, error) from error
 
     def _unreadable(self, name: str, cause: object) -> errors.UnreadableRecordError:
-        fault = "damaged, lost or of another version" if name == RUN else "damaged or lost"
-        return errors.UnreadableRecordError(f"{self.run}: its record {name} is {fault}: {cause}")
+        return errors.UnreadableRecordError(
+            f"{self.run}: its record {name} is damaged or lost: {cause}"
+        )
 
     def _find_bytes(self, name: str) -> bytes | None:
         try:
