@@ -166,20 +166,8 @@ class Workers:
             for worker in workers:
                 futures.append(Future())
                 _start_thread(partial(self._do_pending, worker, run, pending), futures[-1])
-            running = set(futures)
-            while running:
-                if outermost.run != run.id and is_stopped(outermost):
-                    records.write_stop(
-                        Stop(Verdict.FAILED, STOPPED, "the run was stopped by s3unzip abort")
-                    )
-                if is_stopped(records):
-                    raise KeyboardInterrupt  # noqa: TRY301 - handled in the same way as Ctrl-C
-                if pending.ending_fault is not None:
-                    self._stop(workers, futures)  # the other tasks would also fail
-                    break
-                ended, running = wait(running, LOOK_SECONDS, FIRST_COMPLETED)
-                for future in ended:
-                    future.result()  # raises the error from the thread
+            if not _wait_for_threads(futures, pending, records, outermost):
+                self._stop(workers, futures)
         except BaseException:
             pending.drop()
             self._stop(workers, futures)
@@ -236,6 +224,33 @@ def is_stopped(records: RunRecords) -> bool:
     """Return whether a signal to this process, or ``s3unzip abort``, stopped the run."""
     stop = records.find_stop()
     return stop is not None and stop.reason == STOPPED
+
+
+def _wait_for_threads(
+    futures: Sequence[Future[None]],
+    pending: _PendingTasks,
+    records: RunRecords,
+    outermost: RunRecords,
+) -> bool:
+    """Wait until all threads have ended, or a fault ends the run; return whether all have ended.
+
+    Raises:
+        KeyboardInterrupt: the run, or its outermost run, was stopped.
+    """
+    running = set(futures)
+    while running:
+        if outermost.run != records.run and is_stopped(outermost):
+            records.write_stop(
+                Stop(Verdict.FAILED, STOPPED, "the run was stopped by s3unzip abort")
+            )
+        if is_stopped(records):
+            raise KeyboardInterrupt  # handled in the same way as Ctrl-C
+        if pending.ending_fault is not None:  # the other tasks would also fail
+            return False
+        ended, running = wait(running, LOOK_SECONDS, FIRST_COMPLETED)
+        for future in ended:
+            future.result()  # raises the error from the thread
+    return True
 
 
 def _start_thread(work: Callable[[], None], future: Future[None]) -> None:
