@@ -231,8 +231,9 @@ class Machine:
                 outcomes, results = find_nested(run, self.context, budget.archives)
                 yield from results
                 for outcome in outcomes:
-                    request = nested_request(run, outcome.key, budget)
-                    result, nested = self._run_inner(request, report)
+                    result, nested = self._run_inner(
+                        nested_request(run, outcome.key, budget), report
+                    )
                     if nested is not None:
                         budget = subtract_run(budget, nested, self.context)
                         if has_nested(nested):
@@ -247,7 +248,6 @@ class Machine:
 
     def _run_inner(self, request: Request, outermost: Report) -> tuple[NestedRun, Report | None]:
         """Extract a nested archive; return the result, and the report of its run if it began."""
-        key = request.source.key
         try:
             report = self._inner.run(request)
         except (InterruptedRunError, KeyboardInterrupt) as interrupt:
@@ -256,9 +256,13 @@ class Machine:
                 f"with: s3unzip resume {outermost.run}"
             ) from interrupt
         except S3UnzipError as error:
-            return NestedRun(key, reason="not-begun", message=str(error)), None
+            return NestedRun(request.source.key, reason="not-begun", message=str(error)), None
         result = NestedRun(
-            key, report.run, report.verdict, reason=report.reason, message=report.message
+            request.source.key,
+            report.run,
+            report.verdict,
+            reason=report.reason,
+            message=report.message,
         )
         return result, report
 
