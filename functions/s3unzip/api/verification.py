@@ -461,7 +461,7 @@ class _ObjectComparison:
         self._add(missing, {})
 
     def _compare_page(self, pairs: Sequence[tuple[_Expected, StoredObject]]) -> None:
-        """Compare the listed objects of a page with their members."""
+        """Compare the listed objects of a page with their members, and note which to look up."""
         differences: list[Difference] = []
         proved: dict[str, Proof] = {}
         for member, listed in pairs:
