@@ -125,24 +125,21 @@ def check_access(
         destination: the destination; None: there is none, or it is not known yet.
         after_success: the action on the archive after its run; None: there is no action.
     """
-    # Both are keyed by field: the names of all options, and the names of those that are set.
+    # The name of each option, by its field.
     words = {option.field: option.word for option in read_options(type(access))}
-    set_words = {field: word for field, word in words.items() if getattr(access, field)}
-    unsigned = words["unsigned"]
-    payer = words["request_payer"]
-    if {"unsigned", "request_payer"} <= set_words.keys():
-        raise UsageError(f"{unsigned} and {payer}: give one of them, because S3 must know who pays")
-    if after_success and "unsigned" in set_words:
+    set_fields = [field for field in words if getattr(access, field)]
+    set_source_fields = {"unsigned", "request_payer"}.intersection(set_fields)
+    source_words = f"{words['unsigned']} and {words['request_payer']}"
+    if len(set_source_fields) == 2:
+        raise UsageError(f"{source_words}: give one of them, because S3 must know who pays")
+    if after_success and "unsigned" in set_source_fields:
         raise UsageError(
-            f"--after-success: with {unsigned} the archive is reached without credentials, so it "
-            "cannot be changed; leave out one of them"
+            f"--after-success: with {words['unsigned']} the archive is reached without "
+            "credentials, so it cannot be changed; leave out one of them"
         )
-    source_options = {"unsigned", "request_payer"} & set_words.keys()
-    if source_options and source is not None and not source.store.takes_s3_options:
-        raise UsageError(f"{source}: {unsigned} and {payer} are for S3")
-    destination_words = [
-        word for field, word in set_words.items() if field.startswith("destination_")
-    ]
+    if set_source_fields and source is not None and not source.store.takes_s3_options:
+        raise UsageError(f"{source}: {source_words} are for S3")
+    destination_words = [words[field] for field in set_fields if field.startswith("destination_")]
     if destination_words and destination is not None and not destination.store.takes_s3_options:
         verb = choose_form(len(destination_words), "is", "are")
         raise UsageError(f"{destination}: {' and '.join(destination_words)} {verb} for S3")
