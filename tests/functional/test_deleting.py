@@ -151,6 +151,26 @@ def test_a_run_that_began_meanwhile_keeps_its_members(place: Place) -> None:
     assert place.names == MEMBERS | {"site/theirs.txt"}
 
 
+def test_a_member_with_another_name_is_not_extra(place: Place) -> None:
+    """A disk that ignores case lists a member under the name that its folder had before."""
+
+    class Renaming(Progress):
+        def phase(self, name: str) -> None:
+            if name == "report":
+                (place.folder / "out/site/d").rename(place.folder / "out/site/D")
+
+    with pytest.raises(errors.UsageError, match=r"lists /.*/out/site/d/b\.txt under another name"):
+        s3unzip.extract(
+            place.folder / "a.zip",
+            place.folder / "out",
+            Options(key_template="site/{member}"),
+            stores=StoreConfig(parse_destination(str(place.home))),
+            progress=Renaming(),
+            delete_extra=lambda _: True,
+        )
+    assert place.names == {"site/a.txt", "site/D/b.txt"}
+
+
 def test_links_are_not_followed(place: Place) -> None:
     """A link below the prefix stays, and so does what it leads to."""
     root = place.folder

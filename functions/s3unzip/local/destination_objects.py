@@ -210,8 +210,7 @@ def clear_extra(
     """Delete the extra objects below the prefix of a completed run; return its report.
 
     Args:
-        report: the report of the run. If its verdict is not COMPLETED, nothing is listed or
-            deleted.
+        report: the report of the run. Nothing is deleted if its verdict is not COMPLETED.
         context: the context of this process. Its requests are added to the report.
         confirm: called with the extra objects, sorted by key; nothing is deleted unless it returns
             True. It is not called if there are no extra objects.
@@ -229,6 +228,12 @@ def clear_extra(
         members.add(run.key_prefix + MARKER)
     objects = _list_objects(run.destination, run.key_prefix, context, calls)
     extra = [objects[key] for key in sorted(objects.keys() - members)]
+    unlisted = sorted(members - objects.keys())
+    if extra and unlisted:  # an object that seems to be extra may be a member's
+        raise UsageError(
+            f"{OPTION}: nothing is deleted: the destination lists {unlisted[0]} under another "
+            "name; if its disk ignores upper and lower case, rename what had that name before"
+        )
     if extra and context.connections is not None:
         # A run that began after `check_extra` may have written these objects. Without
         # `connections`, there is no list of the other runs.
