@@ -540,6 +540,18 @@ def test_a_folder_that_runs_are_kept_in_stays_as_it_is(tmp_path: Path) -> None:
         assert _mode_of(tmp_path / f"shared{name}") == mode
 
 
+def test_a_disk_that_ignores_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Members whose keys differ only in case would be one file there: none is written."""
+    target = FolderDestination(str(tmp_path))
+    target.check_ready(1, needs_case=True)
+    find = os.stat
+    monkeypatch.setattr(os, "stat", lambda name, **words: find(str(name).lower(), **words))
+    target.check_ready(1)
+    with pytest.raises(StorageError, match="ignores upper and lower case"):
+        target.check_ready(1, needs_case=True)
+    assert not list(tmp_path.iterdir())
+
+
 def test_room_is_checked_before_the_first_byte(tmp_path: Path) -> None:
     """A new folder with less room than all members need is refused, one with files is not."""
     with pytest.raises(StoreFullError, match="bytes are needed"):

@@ -123,7 +123,7 @@ class MemoryBucket:
 
     # Destination
 
-    def _nothing(self, *_: object) -> None:
+    def _nothing(self, *_: object, **__: object) -> None:
         """Do nothing: memory is reached and ready, and nothing of it is kept open."""
 
     check_reachable = check_ready = release = _nothing

@@ -131,14 +131,17 @@ class Machine:
             self._begin_anew(run)
 
         def accept(plan: Plan) -> None:
-            """Raise an error if the caller rejects the plan, or the destination lacks space."""
+            """Raise an error if the caller rejects the plan, or the destination cannot take it."""
             if planned is not None:
                 planned(plan)
             size = plan.summary.bytes_out
             if request.options.as_gzip is not None:
                 # A gzip file is about as large as the member's compressed data.
                 size = plan.summary.bytes_in
-            context.stores.destination(request.destination).check_ready(size)
+            collides = "case-collision" in plan.summary.warnings
+            context.stores.destination(request.destination).check_ready(
+                size, needs_case=collides and not request.options.lenient
+            )
 
         settled = loop.begin_run(
             request, context, loop.KnownArchive(tail=tail), calls, check=prepare, planned=accept

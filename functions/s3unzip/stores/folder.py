@@ -225,8 +225,11 @@ class FolderDestination(Destination):
         except errors.StorageError:  # it is missing, a file or a link (I/O errors are not caught)
             return
 
-    def check_ready(self, size: int) -> None:
-        """Check that files can be created, and that an empty folder has room for `size` bytes."""
+    def check_ready(self, size: int, *, needs_case: bool = False) -> None:
+        """Check that files can be created, and that an empty folder has room for `size` bytes.
+
+        With `needs_case`, also check that the disk distinguishes upper and lower case.
+        """
         # A folder that is not empty may contain some of these bytes from an earlier attempt.
         if next(self._scan(""), None) is None:
             root = Path(self.root)
@@ -241,7 +244,15 @@ class FolderDestination(Destination):
                 )
         probe = self._own_key(_draw_id())
         self._write(probe, b"", {})
+        other_case = probe.removeprefix(self.root_prefix).upper()
+        is_one_file = self.size(self.root_prefix + other_case) is not None
         self._unlink(probe)
+        if needs_case and is_one_file:
+            raise errors.StorageError(
+                f"{self.root}: this disk ignores upper and lower case, and members whose names "
+                "differ only in that would replace each other: use another disk, --exclude all "
+                "but one of them, or give --lenient to keep the last"
+            )
 
     def release(self) -> None:
         self._folders.close()

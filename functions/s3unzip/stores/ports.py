@@ -262,8 +262,11 @@ class Destination(Protocol):
         """Send one request; raise an error if credentials, bucket or server are missing."""
         return
 
-    def check_ready(self, size: int) -> None:
-        """Raise an error if `size` bytes in total cannot be written. This sends no request."""
+    def check_ready(self, size: int, *, needs_case: bool = False) -> None:
+        """Raise an error if `size` bytes in total cannot be written. This sends no request.
+
+        With `needs_case`, some keys differ only in upper and lower case, and must not be one file.
+        """
         return
 
     def release(self) -> None:
