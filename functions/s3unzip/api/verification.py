@@ -456,7 +456,8 @@ class _ObjectComparison:
         # One HEAD per range shows whether the store lists keys in another order.
         if missing and self._look_up(missing[0].key) is not None:
             raise UnorderedListError(
-                f"{missing[0].key}: exists, but the store does not list it there"
+                f"{missing[0].key}: exists, but the store does not list it there; on a disk that "
+                "ignores upper and lower case, rename what had this name in another spelling"
             )
         self._add(missing, {})
 

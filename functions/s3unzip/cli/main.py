@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
@@ -10,7 +11,14 @@ from typing import NoReturn
 
 import click
 
-from s3unzip.cli.terminal import OUTPUT_LOST, OutputLostError, Stopping, drop_output
+from s3unzip.cli.terminal import (
+    OUTPUT_LOST,
+    OutputLostError,
+    Stopping,
+    drop_output,
+    finish_output,
+)
+from s3unzip.errors import UsageError
 from s3unzip.printable import printable
 from s3unzip.version import __version__
 
@@ -107,6 +115,14 @@ def PROGRAM(context: click.Context) -> None:  # noqa: N802 - a constant
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit with its code. Errors are printed as one line, never a traceback."""
+    if threading.current_thread() is not threading.main_thread():
+        sys.exit(
+            _print_error(
+                "a command needs the main thread, for its signals; in other threads call "
+                "s3unzip.extract, open_archive or verify",
+                UsageError.exit_code,
+            )
+        )
     if arguments is None:
         arguments = sys.argv[1:]
     stopping = Stopping()
@@ -114,7 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         with stopping.like_ctrl_c():
             code = _invoke(list(arguments))
-        sys.stdout.flush()
+        finish_output()
     except (KeyboardInterrupt, EOFError):
         code = _print_error("stopped", stopping.exit_code)
     except BrokenPipeError:  # `s3unzip ls ... | head`

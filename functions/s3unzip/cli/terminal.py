@@ -105,6 +105,19 @@ def _replace_stream(number: int, replaced: TextIO | None, *, by_line: bool = Fal
     return _SafeText(raw, encoding, "backslashreplace", by_line=by_line or raw.isatty())
 
 
+def finish_output() -> None:
+    """Write buffered output; raise `OutputLostError` if the output file cannot keep it.
+
+    File systems such as NFS and FUSE report some failed writes only when a descriptor is closed.
+    Closing a copy is enough, so that standard output stays open for the caller.
+    """
+    sys.stdout.flush()
+    try:
+        os.close(os.dup(OUTPUT))
+    except OSError as error:
+        raise OutputLostError(error.errno, error.strerror) from error
+
+
 def drop_output() -> None:
     """Discard what is buffered for standard output, and all later output."""
     nothing = os.open(os.devnull, os.O_WRONLY)

@@ -365,3 +365,22 @@ def test_ctrl_c_while_a_command_is_imported(module: str, tmp_path: Path) -> None
     (tmp_path / f"{module}.py").write_text("raise KeyboardInterrupt")
     done = run_process([*COMMAND, "ls", "a.zip"], tmp_path, os.environ)
     assert (done.returncode, done.stderr) == (130, b"s3unzip: stopped\n")
+
+
+@pytest.mark.parametrize(
+    ("program", "code", "words"),
+    [
+        # NFS and FUSE may report only when a file is closed that its disk is full.
+        ("os.dup = lambda _: 1_000; main()", 74, "the output is incomplete"),
+        # Only the main thread has signals.
+        ("threading.Thread(target=main).start()", 2, "in other threads call s3unzip.extract"),
+    ],
+)
+def test_programs_that_call_the_command(
+    program: str, code: int, words: str, tmp_path: Path
+) -> None:
+    """The command ends the process with one line, and never with an internal error."""
+    script = f"import os, threading; from s3unzip.__main__ import main; {program}"
+    done = run_process([sys.executable, "-c", script], tmp_path, os.environ)
+    assert (done.returncode, done.stderr.count(b"\n")) == (code, 1)
+    assert words in done.stderr.decode()
