@@ -23,22 +23,25 @@ STACK = f"""<DescribeStacksResponse xmlns="http://cloudformation.amazonaws.com/d
 <DescribeStacksResult><Stacks><member><StackName>s3unzip-dev</StackName>
 <CreationTime>2026-01-01T00:00:00Z</CreationTime><StackStatus>CREATE_COMPLETE</StackStatus>
 <Outputs>{OUTPUTS}</Outputs></member></Stacks></DescribeStacksResult></DescribeStacksResponse>"""
-GONE: dict[str, object] = {"__type": "ExecutionDoesNotExist", "message": "no"}
-DESCRIBED: dict[str, object] = {
-    "executionArn": "x",
-    "stateMachineArn": MACHINE,
-    "status": "RUNNING",
-    "startDate": 1,
-}
-MAPS: dict[str, object] = {
-    "mapRuns": [
+
+
+def _answer(http_status: int = 200, /, **fields: object) -> Reply:
+    return Reply(http_status, json.dumps(fields).encode())
+
+
+def _refusal(status: int, code: str, message: str) -> Reply:
+    return _answer(status, __type=code, message=message)
+
+
+GONE = _refusal(400, "ExecutionDoesNotExist", "no")
+DESCRIBED = _answer(executionArn="x", stateMachineArn=MACHINE, status="RUNNING", startDate=1)
+MAPS = _answer(
+    mapRuns=[
         {"mapRunArn": name, "executionArn": "x", "stateMachineArn": "x", "startDate": date}
         for date, name in enumerate(("old", "new"))
     ]
-}
-
+)
 DENIED = Reply(403, b"<E><Error><Code>AccessDenied</Code><Message>no</Message></Error></E>")
-States = dict[str, tuple[int, dict[str, object]]]  # status and answer by operation
 
 
 @dataclass(slots=True)
@@ -48,7 +51,7 @@ class Account:
     The user may describe one stack only, whose name does not begin with "s3unzip-".
     """
 
-    states: States = field(default_factory=dict)
+    states: dict[str, Reply] = field(default_factory=dict)
 
     def __call__(self, asked: Asked) -> Reply:
         operation = asked.headers.get("x-amz-target", "").partition(".")[2]
@@ -57,9 +60,7 @@ class Account:
         if not operation and b"Action=DescribeStacks" in asked.body:
             return Reply(200, STACK.encode(), {"Content-Type": "text/xml"})
         is_known = json.loads(asked.body).get("executionArn", "").endswith(RUN.replace("/", "-"))
-        execution = (200, DESCRIBED) if is_known else (400, GONE)
-        status, answer = self.states.get(operation, execution)  # else DescribeExecution
-        return Reply(status, json.dumps(answer).encode())
+        return self.states.get(operation, DESCRIBED if is_known else GONE)  # DescribeExecution
 
 
 def _runs_at(server: HttpServer) -> DeployedRuns:
@@ -76,32 +77,37 @@ OPERATIONS: dict[str, Callable[[DeployedRuns], object]] = {
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize(
-    ("status", "code", "message", "kind", "line"),
+    ("refusal", "kind", "line"),
     [
-        (400, "AccessDeniedException", "because", AccessDeniedError, "AccessDeni.*: because$"),
         (
-            400,
-            "UnrecognizedClientException",
-            "no",
+            _refusal(400, "AccessDeniedException", "because"),
+            AccessDeniedError,
+            "AccessDeni.*: because$",
+        ),
+        (
+            _refusal(400, "UnrecognizedClientException", "no"),
             AccessDeniedError,
             "no; .* enabled the region",
         ),
         (
-            403,
-            "InvalidSignatureException",
-            "no",
+            _refusal(403, "InvalidSignatureException", "no"),
             AccessDeniedError,
             "no; .* this machine's clock",
         ),
-        (403, "", "<html>Blocked", StorageError, "HTTP 403, but not as AWS does; check"),
-        (500, "InternalFailure", "because", ServiceFaultError, "InternalFailure: because$"),
+        (Reply(403, b"<html>Blocked"), StorageError, "HTTP 403, but not as AWS does; check"),
+        (
+            _refusal(500, "InternalFailure", "because"),
+            ServiceFaultError,
+            "InternalFailure: because$",
+        ),
     ],
+    ids=["denied", "an unknown key", "a wrong signature", "the page of a proxy", "a fault"],
 )
 def test_a_call_that_is_refused(
-    operation: str, status: int, code: str, message: str, kind: type[S3UnzipError], line: str
+    operation: str, refusal: Reply, kind: type[S3UnzipError], line: str
 ) -> None:
     """An operator learns which action was refused, why, and what to do."""
-    account = Account({operation: (status, {"__type": code, "message": message})})
+    account = Account({operation: refusal})
     with HttpServer(account) as server, pytest.raises(kind, match=f"states:{operation}: .*{line}"):
         OPERATIONS[operation](_runs_at(server))
 
@@ -137,29 +143,26 @@ def test_a_stack_that_cannot_be_described_is_told(refusal: Reply, line: str) -> 
 
 def test_items_are_those_of_the_latest_map() -> None:
     """A run has several Maps one after the other; what was lost is counted together."""
-    states: States = {
-        "ListMapRuns": (200, MAPS),
-        "DescribeMapRun": (
-            200,
-            {
-                "itemCounts": {
-                    "pending": 1,
-                    "running": 2,
-                    "succeeded": 3,
-                    "failed": 4,
-                    "timedOut": 5,
-                    "aborted": 6,
-                }
-            },
+    states = {
+        "ListMapRuns": MAPS,
+        "DescribeMapRun": _answer(
+            itemCounts={
+                "pending": 1,
+                "running": 2,
+                "succeeded": 3,
+                "failed": 4,
+                "timedOut": 5,
+                "aborted": 6,
+            }
         ),
     }
     with HttpServer(Account(states)) as server:
         assert _runs_at(server).map_counts(RUN) == {"waiting": 1, "running": 2, "lost": 15}
         assert server.asked[-1].body == b'{"mapRunArn": "new"}'
-    with HttpServer(Account({"ListMapRuns": (200, {"mapRuns": []})})) as server:
+    with HttpServer(Account({"ListMapRuns": _answer(mapRuns=[])})) as server:
         assert _runs_at(server).map_counts(RUN) == {}
     with (
-        HttpServer(Account({"ListExecutions": (200, {})})) as server,
+        HttpServer(Account({"ListExecutions": _answer()})) as server,
         pytest.raises(ServiceFaultError, match="ListExecutions: the endpoint does not answer"),
     ):
         list(_runs_at(server).recent(1))
@@ -169,7 +172,7 @@ def test_a_stopped_run_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> Non
     """After a minute it is an error, not a wait without end."""
     monkeypatch.setattr("s3unzip.operate.runs.STOP_SECONDS", 0.0)
     with (
-        HttpServer(Account({"StopExecution": (200, {"stopDate": 1})})) as server,
+        HttpServer(Account({"StopExecution": _answer(stopDate=1)})) as server,
         pytest.raises(ServiceFaultError, match="still running"),
     ):
         _runs_at(server).stop(RUN)
