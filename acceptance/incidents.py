@@ -48,24 +48,27 @@ def meet_at_work(site: Site, name: str, count: int) -> Put:
 
 
 def do_duplicate(site: Site) -> Done:
-    """Deliver the same event three times: one run, one event, no second PUT."""
+    """Deliver the same event three times: one run, and nothing is sent or put by the third.
+
+    Two functions that work at once may both send the completion event (docs/reliability.md).
+    """
     with Listener(site) as listener:
         put = site.put("duplicate", small_archive(FEW))
         send_event(site, put)
         report = complete(site, put)
         site.wait_idle()
         before = snapshot(site, "duplicate")
+        announced = listener.count(put.run)
         send_event(site, put)
         site.wait_idle(quiet=1.0)
-        after = snapshot(site, "duplicate")
-        announced = listener.count(put.run)
-    if after != before:
-        raise Mismatch(f"{len(after ^ before)} object versions changed with the second event")
+        sent_again = listener.count(put.run) - announced
+    if snapshot(site, "duplicate") != before:
+        raise Mismatch("the third delivery changed object versions")
     if len(before) != FEW + site.defaults.own.options.marker:  # and its _SUCCESS
         raise Mismatch(f"{len(before)} object versions of {FEW} members")
-    if announced != 1:
-        raise Mismatch(f"{announced} completion events of one run")
-    return Done("one run, one event, no second PUT", (report,))
+    if announced not in {1, 2} or sent_again:
+        raise Mismatch(f"{announced} completion events, and {sent_again} after the third delivery")
+    return Done(f"one run, {announced} sent, no second PUT", (report,))
 
 
 def send_event(site: Site, put: Put) -> None:
@@ -209,7 +212,7 @@ def _names(listing: str, put: Put) -> bool:
 
 
 INCIDENTS = (
-    Case("duplicate", "one run, one event, no second PUT", do_duplicate),
+    Case("duplicate", "one run, no later event or PUT", do_duplicate),
     Case("overwrite", "the new one complete, no mix", do_overwrite),
     Case("abort", "ABORTED, nothing incomplete left", _do_abort),
     Case("resume", "COMPLETED after s3unzip resume", _do_resume),

@@ -231,8 +231,8 @@ def clear_extra(
     unlisted = sorted(members - objects.keys())
     if extra and unlisted:  # an object that seems to be extra may be a member's
         raise UsageError(
-            f"{OPTION}: nothing is deleted: the destination lists {unlisted[0]} under another "
-            "name; if its disk ignores upper and lower case, rename what had that name before"
+            f"{OPTION}: nothing is deleted: the destination does not list {unlisted[0]}, perhaps "
+            "because its disk ignores upper and lower case; rename what had that name before"
         )
     if extra and context.connections is not None:
         # A run that began after `check_extra` may have written these objects. Without
