@@ -277,18 +277,19 @@ class DeployedRuns(RunList):
 
         The time of a run is when its archive was put. Its id begins with that time.
         """
-        running = {
-            run_of_execution(execution["name"])
-            for execution in self.ask(
-                "states:ListExecutions",
-                "executions",
-                stateMachineArn=self._machine,
-                statusFilter=RUNNING,
-                maxResults=1_000,  # the maximum that one response contains
-            )
-            # RUN-w1, RUN-w2, ... wait until the functions of a failed execution have ended.
-            if not re.search(r"-w\d+\Z", execution["name"])
-        }
+        with translating_errors("states:ListExecutions"):
+            running = {
+                run_of_execution(execution["name"])
+                for execution in self.ask(
+                    "states:ListExecutions",
+                    "executions",
+                    stateMachineArn=self._machine,
+                    statusFilter=RUNNING,
+                    maxResults=1_000,  # the maximum that one response contains
+                )
+                # RUN-w1, RUN-w2, ... wait until the functions of a failed execution have ended.
+                if not re.search(r"-w\d+\Z", execution["name"])
+            }
         recorded = (
             run
             for day in reversed(self._list_folders(""))
@@ -345,6 +346,7 @@ class DeployedRuns(RunList):
         """Return the state of the last execution of a run; None if there was no execution."""
         return self._find_last(run)[1]
 
+    @translating_errors("states:DescribeMapRun")
     def map_counts(self, run: str) -> dict[str, int]:
         """Return the counts of the last Map Run of a run, keyed by field of `RunProgress`."""
         number, state = self._find_last(run)
