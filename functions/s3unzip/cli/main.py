@@ -18,7 +18,6 @@ from s3unzip.cli.terminal import (
     drop_output,
     finish_output,
 )
-from s3unzip.errors import UsageError
 from s3unzip.printable import printable
 from s3unzip.version import __version__
 
@@ -120,7 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             _print_error(
                 "a command needs the main thread, for its signals; in other threads call "
                 "s3unzip.extract, open_archive or verify",
-                UsageError.exit_code,
+                click.UsageError.exit_code,
             )
         )
     if arguments is None:
