@@ -32,7 +32,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 from itertools import pairwise
-from operator import attrgetter, call
+from operator import attrgetter
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -40,7 +40,7 @@ from msgspec.structs import replace
 
 from s3unzip.api.options import as_text, at_endpoint, open_context
 from s3unzip.context import Context, Progress
-from s3unzip.errors import StorageError, UnorderedListError, UnreadableRecordError
+from s3unzip.errors import S3UnzipError, StorageError, UnorderedListError, UnreadableRecordError
 from s3unzip.extraction.existing_objects import read_stored
 from s3unzip.extraction.member_object import stored_size
 from s3unzip.local.runs import runs_of_archive
@@ -415,9 +415,18 @@ class _ObjectComparison:
 
     def _run_all(self, jobs: Iterable[Callable[[], None]], threads: int) -> None:
         """Run all jobs in `threads` threads; after an error, the other jobs end soon."""
+
+        def run(job: Callable[[], None]) -> None:
+            try:
+                job()
+            except S3UnzipError:
+                # End now: `map_ahead` raises the error only after the results of earlier jobs.
+                self.calls.end()
+                raise
+
         try:
             # Up to four jobs wait for each thread, so that a slow job does not hold up the others.
-            for _ in map_ahead(call, jobs, threads, 4 * threads):
+            for _ in map_ahead(run, jobs, threads, 4 * threads):
                 pass
         except BaseException:  # also on Ctrl-C; a thread that is listing stops at its next page
             self.calls.end()
