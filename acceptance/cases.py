@@ -121,11 +121,11 @@ def _do_small(site: Site, *, name: str, count: int) -> Done:
 
 
 def _do_stored(site: Site) -> Done:
-    tuning = site.defaults.tuning
+    tuning = site.config.tuning
     size = round(max(tuning.copy_from, tuning.small_member, above_direct(tuning)) * ABOVE)
     put = site.put("stored", _one_member(stored_member("copied.bin", size)))
     report = complete(site, put)
-    kind = TaskKind.STREAM if site.defaults.own.options.as_gzip else TaskKind.COPY
+    kind = TaskKind.STREAM if site.config.environment_defaults.options.as_gzip else TaskKind.COPY
     _expect_kind(site, put, kind)
     return Done(f"{report.verdict}, {kind} of {size / MIB:.1f} MiB", (report,))
 
@@ -139,7 +139,7 @@ def _do_split(site: Site) -> Done:
 
 
 def _split_member(site: Site) -> Member:
-    return large_member("huge.txt", split_size(site.defaults.tuning, SHARE * 0.85), SHARE)
+    return large_member("huge.txt", split_size(site.config.tuning, SHARE * 0.85), SHARE)
 
 
 def do_encrypted(site: Site) -> Done:

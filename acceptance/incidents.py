@@ -34,7 +34,7 @@ LOOK_BACK = 120.0  # seconds before the put, for clock skew
 
 def first_members(site: Site) -> int:
     """Return the members of an archive that the state machine extracts."""
-    return max(FIRST_MEMBERS, site.defaults.tuning.max_direct_members + 1)
+    return max(FIRST_MEMBERS, site.config.tuning.max_direct_members + 1)
 
 
 def meet_at_work(site: Site, name: str, count: int) -> Put:
@@ -64,7 +64,7 @@ def do_duplicate(site: Site) -> Done:
         sent_again = listener.count(put.run) - announced
     if snapshot(site, "duplicate") != before:
         raise Mismatch("the third delivery changed object versions")
-    if len(before) != FEW + site.defaults.own.options.marker:  # and its _SUCCESS
+    if len(before) != FEW + site.config.environment_defaults.options.marker:  # and its _SUCCESS
         raise Mismatch(f"{len(before)} object versions of {FEW} members")
     if announced not in {1, 2} or sent_again:
         raise Mismatch(f"{announced} completion events, and {sent_again} after the third delivery")
@@ -93,7 +93,7 @@ def snapshot(site: Site, name: str) -> set[tuple[str, str, str]]:
 
 def do_overwrite(site: Site) -> Done:
     """Replace an archive by one with the same names during its run: no object is a mix."""
-    if site.defaults.own.options.on_conflict is OnConflict.NEVER:
+    if site.config.environment_defaults.options.on_conflict is OnConflict.NEVER:
         raise NotApplicableError("on_conflict is never: the older archive's objects stay")
     old = meet_at_work(site, "overwrite", first_members(site))
     count = old.archive.count

@@ -33,7 +33,7 @@ def member_place(site: Site) -> Place:
     """Return the place of the members of this set."""
     prefix = site.member_prefix("any")
     own = prefix[: prefix.index(site.token) + len(site.token)]
-    return Place("members", site.defaults.own.destination.bucket, own)
+    return Place("members", site.config.environment_defaults.destination.bucket, own)
 
 
 def list_places(site: Site) -> list[Place]:

@@ -73,11 +73,11 @@ class Site:
         self.token = token
         self.seconds = seconds
         self.runs = DeployedRuns(environment, StoreConfig(connections=HEADS))
-        self.defaults = self.runs.defaults
+        self.config = self.runs.config
         self.s3, self.sqs = self.runs.client("s3"), self.runs.client("sqs")
-        self.ingest = self.defaults.own.ingest_bucket
+        self.ingest = self.config.environment_defaults.ingest_bucket
         self.event_bus = self.runs.variables.get(Variable.EVENT_BUS) or "default"
-        options = self.defaults.own.options
+        options = self.config.environment_defaults.options
         if options.include or options.exclude:
             raise UsageError(
                 f"environment {environment}: extracts only some members (options.include, "
@@ -93,18 +93,18 @@ class Site:
     @cached_property
     def password(self) -> bytes | None:
         """The environment's password for encrypted archives, None if it has none."""
-        secret = self.defaults.own.options.password_ref
+        secret = self.config.environment_defaults.options.password_ref
         return None if secret is None else read_secret(secret, self.runs.client("secretsmanager"))
 
     def key(self, name: str) -> str:
-        own = self.defaults.own
+        own = self.config.environment_defaults
         return f"{own.ingest_prefix}{self.token}/{self.token}-{name}{own.ingest_suffix}"
 
     def request(self, key: str) -> Request:
         return Request(
             Location("s3", self.ingest, key),
-            self.defaults.own.destination,
-            self.defaults.own.options,
+            self.config.environment_defaults.destination,
+            self.config.environment_defaults.options,
         )
 
     def member_prefix(self, name: str) -> str:
@@ -153,7 +153,7 @@ class Site:
 
     def verify(self, put: Put, password: bytes | None = None) -> Verification:
         """Compare the destination with the archive, as `s3unzip verify` does."""
-        options = self.defaults.own.options
+        options = self.config.environment_defaults.options
         context = Context(
             stores=self.runs.stores,
             clock=Clock(),

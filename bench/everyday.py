@@ -152,7 +152,7 @@ def time_direct_run(pipeline: DeployedPipeline, number: int) -> tuple[float, Rep
     told = pipeline.client("lambda").get_function_configuration(
         FunctionName=pipeline.outputs["IntakeFunction"]
     )
-    own = read_config(told["Environment"]["Variables"]).own
+    own = read_config(told["Environment"]["Variables"]).environment_defaults
     body = make_archive(number)
     began = time.perf_counter()
     put = s3.put_object(Bucket=bucket, Key=key, Body=body)

@@ -105,7 +105,7 @@ class LambdaConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     environment: str
     stack: str  # name of the stack
-    own: RunDefaults  # defaults for archives that match no route
+    environment_defaults: RunDefaults  # for archives that match no route
     routes: tuple[RunDefaults, ...]  # an archive takes the first route that covers it
     work: Location  # the prefix for the records of all runs
     after_success: AfterSuccess | None  # None: an archive is left unchanged
@@ -122,7 +122,7 @@ class LambdaConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @property
     def all_defaults(self) -> tuple[RunDefaults, ...]:
         """The defaults of the routes, in order, followed by those of the environment itself."""
-        return (*self.routes, self.own)
+        return (*self.routes, self.environment_defaults)
 
     @property
     def command_name(self) -> str:
@@ -135,7 +135,9 @@ class LambdaConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def defaults_of(self, source: Location) -> RunDefaults:
         """Return the defaults of the first route that covers an archive, or of the environment."""
-        return next((route for route in self.routes if route.covers(source)), self.own)
+        return next(
+            (route for route in self.routes if route.covers(source)), self.environment_defaults
+        )
 
     def request(self, key: str, event_time: float | None = None) -> Request:
         """Return the request for the archive `key` in the ingest bucket.
@@ -144,7 +146,7 @@ class LambdaConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             key: the key of the archive.
             event_time: when the archive was uploaded, in Unix seconds; None if not known.
         """
-        source = Location("s3", self.own.ingest_bucket, key)
+        source = Location("s3", self.environment_defaults.ingest_bucket, key)
         defaults = self.defaults_of(source)
         return Request(
             source=source,
@@ -168,7 +170,7 @@ class LambdaConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             run: the run whose route and options apply; None: the settings of the environment itself
                 apply.
         """
-        settings = run or self.own
+        settings = run or self.environment_defaults
         route = settings.route
         stores = self.stores
         if route is not None:
@@ -199,7 +201,7 @@ class LambdaConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         readable = {defaults.options.password_ref for defaults in self.all_defaults} - {None}
         secret = options.password_ref
         if secret not in readable:
-            secret = self.own.options.password_ref
+            secret = self.environment_defaults.options.password_ref
         return Policy(
             lenient=options.lenient,
             encoding=options.encoding,
@@ -248,7 +250,7 @@ def load_config() -> LambdaConfig:
 def read_config(variables: Mapping[str, str]) -> LambdaConfig:
     """Return the settings in `variables`; nothing is requested from AWS."""
     tuning = make_tuning(_read_json(variables, Variable.TUNING, dict[str, Any], {}))
-    own_defaults = _read_own_defaults(variables)
+    environment_defaults = _read_environment_defaults(variables)
     work = Location(
         "s3",
         _read_required(variables, Variable.WORK_BUCKET),
@@ -257,8 +259,8 @@ def read_config(variables: Mapping[str, str]) -> LambdaConfig:
     return LambdaConfig(
         environment=variables.get(Variable.ENVIRONMENT, ""),
         stack=variables.get(Variable.STACK, ""),
-        own=own_defaults,
-        routes=_read_routes(variables, own_defaults),
+        environment_defaults=environment_defaults,
+        routes=_read_routes(variables, environment_defaults),
         work=work,
         after_success=_read_json(variables, Variable.AFTER_SUCCESS, AfterSuccess, None),
         tuning=tuning,
@@ -281,7 +283,7 @@ def read_config(variables: Mapping[str, str]) -> LambdaConfig:
     )
 
 
-def _read_own_defaults(variables: Mapping[str, str]) -> RunDefaults:
+def _read_environment_defaults(variables: Mapping[str, str]) -> RunDefaults:
     """Return the defaults for archives that match no route."""
     defaults = RunDefaults(
         _read_required(variables, Variable.TRIGGER_BUCKET),
@@ -306,22 +308,22 @@ def _read_own_defaults(variables: Mapping[str, str]) -> RunDefaults:
 
 
 def _read_routes(
-    variables: Mapping[str, str], own_defaults: RunDefaults
+    variables: Mapping[str, str], environment_defaults: RunDefaults
 ) -> tuple[RunDefaults, ...]:
     """Return the defaults of each route, in order.
 
-    Values that a route leaves out come from `own_defaults`.
+    Values that a route leaves out come from `environment_defaults`.
     """
-    # A route's options name only its own secret, so they are not based on `own_defaults.options`.
-    # For a route without a secret, `_policy` reads that of the environment.
+    # A route's options name only its own secret, so they are not based on the options in
+    # `environment_defaults`. For a route without a secret, `_policy` reads that of the environment.
     without_secret = _read_json(variables, Variable.OPTIONS, Options, Options())
     return tuple(
         RunDefaults(
-            ingest_bucket=own_defaults.ingest_bucket,
+            ingest_bucket=environment_defaults.ingest_bucket,
             ingest_prefix=route.prefix,
             ingest_suffix=route.suffix,
             destination=Location(
-                "s3", route.bucket or own_defaults.destination.bucket, route.destination
+                "s3", route.bucket or environment_defaults.destination.bucket, route.destination
             ),
             options=_with_password(
                 msgspec.convert(msgspec.to_builtins(without_secret) | route.options, Options),

@@ -113,7 +113,7 @@ def _prepare_submission(names: Sequence[str], runs: DeployedRuns) -> tuple[Submi
     for key in ended:
         del sizes[key]
     size = sum(sizes.values())
-    routes = (runs.defaults.request(key).route for key in sizes)
+    routes = (runs.config.request(key).route for key in sizes)
     submission = Submission(
         runs.environment,
         len(sizes),
@@ -167,7 +167,7 @@ def _queue(runs: DeployedRuns, keys: list[str]) -> int:
     The events have the time of this call, so a run does not include the time before the call.
     """
     queued = 0
-    sources = [Location("s3", runs.defaults.own.ingest_bucket, key) for key in keys]
+    sources = [Location("s3", runs.config.environment_defaults.ingest_bucket, key) for key in keys]
     try:
         for sent in send_events(runs.client("sqs"), runs.outputs["QueueUrl"], sources):
             if sent // REPORT_EVERY > queued // REPORT_EVERY:  # time for another line

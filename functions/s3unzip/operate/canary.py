@@ -78,9 +78,10 @@ class Canary:
     def __init__(self, runs: DeployedRuns) -> None:
         self._runs = runs
         self._token = f"s3unzip-doctor-{secrets.token_hex(4)}"
-        defaults = self._runs.defaults.own
-        self._request = self._runs.defaults.request(
-            defaults.ingest_prefix + self._token + defaults.ingest_suffix
+        # The archive is put where no route applies.
+        unrouted = self._runs.config.environment_defaults
+        self._request = self._runs.config.request(
+            unrouted.ingest_prefix + self._token + unrouted.ingest_suffix
         )
         self._archive = self._request.source
         self._template = parse_template(self._request)

@@ -182,9 +182,9 @@ def check_rights(runs: DeployedRuns, defaults: RunDefaults | None = None) -> Ans
     in the bucket policy. If only the bucket's owner may read that policy, the answer is a warning.
     https://docs.aws.amazon.com/IAM/latest/APIReference/API_SimulatePrincipalPolicy.html
     """
-    defaults = defaults or runs.defaults.own
+    defaults = defaults or runs.config.environment_defaults
     # Without `destination_owner`, the destination belongs to the account of the environment.
-    owner = (defaults.route or runs.defaults.access).destination_owner or runs.account
+    owner = (defaults.route or runs.config.access).destination_owner or runs.account
     destination = defaults.destination
     actions = ["s3:PutObject"]
     properties = defaults.options.objects or ObjectProperties()
@@ -374,7 +374,7 @@ def check_secret(
         defaults: the defaults of a route; None: the defaults of the environment itself.
         setting: the setting that contains the name of the secret.
     """
-    secret = (defaults or runs.defaults.own).options.password_ref
+    secret = (defaults or runs.config.environment_defaults).options.password_ref
     if secret is None:
         return Answer(
             OK, "password_secret is not set: encrypted members fail, others do not need it"
@@ -398,7 +398,7 @@ def check_route(runs: DeployedRuns, number: int, route: Route) -> Answer:
         number: the index of the route in the environment's file, from 0.
         route: the route.
     """
-    defaults = runs.defaults.routes[number]
+    defaults = runs.config.routes[number]
     bucket = defaults.destination.bucket
     location = _check_location(
         runs,

@@ -99,7 +99,7 @@ def check_concurrency(runs: DeployedRuns) -> Answer:
     reserved = runs.ask("lambda:GetFunctionConcurrency", FunctionName=extract).get(
         "ReservedConcurrentExecutions"
     )
-    max_workers = runs.defaults.tuning.max_workers
+    max_workers = runs.config.tuning.max_workers
     available = unreserved
     pool = "unreserved"
     advice = f"lower runs.max_workers to {int(MAX_SHARE * unreserved):,}, or {QUOTA}"
@@ -184,7 +184,7 @@ def check_scan(runs: DeployedRuns) -> Answer:
     """
     bucket = runs.outputs["IngestBucket"]
     advice = "docs/howto/malware.md says how to create a plan"
-    if not runs.defaults.scan:
+    if not runs.config.scan:
         return Answer(OK, "ingest.scan is not set: archives are opened as they arrive")
     for summary in runs.ask("guardduty:ListMalwareProtectionPlans", "MalwareProtectionPlans"):
         name = summary["MalwareProtectionPlanId"]
@@ -410,7 +410,7 @@ def diagnose(
     for name, check in ACCOUNT_CHECKS.items():
         yield run_check(name, partial(check, runs))
     try:
-        routes = runs.defaults.routes
+        routes = runs.config.routes
     except S3UnzipError:  # the checks above have reported it
         return
     for number, defaults in enumerate(routes):

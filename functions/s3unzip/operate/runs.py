@@ -214,7 +214,7 @@ class DeployedRuns(RunList):
             parameters: the arguments of the operation.
         """
         service, _, operation = request.partition(":")
-        if service == "states":  # botocore has another name for it than IAM
+        if service == "states":  # the name in IAM; botocore uses another
             service = "stepfunctions"
         with translating_errors(IAM_ACTIONS.get(request, request)):
             response = getattr(self.client(service, region_of), xform_name(operation))(**parameters)
@@ -264,7 +264,7 @@ class DeployedRuns(RunList):
         )
 
     @cached_property
-    def defaults(self) -> LambdaConfig:
+    def config(self) -> LambdaConfig:
         """The settings shared by all runs of the environment."""
         return read_config(self.variables)
 
@@ -273,7 +273,7 @@ class DeployedRuns(RunList):
         return self._connections
 
     def recent(self, limit: int) -> Iterator[ListedRun]:
-        """Yield runs, the one of the latest archive first; a run at work may have no record yet.
+        """Yield runs, latest archive first; a run in progress may have no record yet.
 
         The time of a run is when its archive was put. Its id begins with that time.
         """

@@ -114,12 +114,10 @@ def list_archives(names: Sequence[str], runs: DeployedRuns) -> tuple[dict[str, i
     sizes: dict[str, int] = {}
     outside: set[str] = set()
     for name in names:  # all names are checked before the first request
-        _check_scope(name, runs.defaults)
+        _check_scope(name, runs.config)
     for name in names:
         named = _list_named(name, runs)
-        taken = {
-            key: size for key, size in named.items() if runs.defaults.covers(_locate(runs, key))
-        }
+        taken = {key: size for key, size in named.items() if runs.config.covers(_locate(runs, key))}
         # A glob also names objects that are not archives. These are not counted.
         left_out = {key for key in named if key.lower().endswith(".zip")} - taken.keys()
         if not taken and not left_out:
@@ -161,7 +159,7 @@ def _has_ended(key: str, runs: DeployedRuns) -> bool:
 
     An archive that must still be deleted or tagged is not finished.
     """
-    request = runs.defaults.request(key)
+    request = runs.config.request(key)
     source = request.source
     try:
         tail = runs.stores.source(source).stat(source)
@@ -174,7 +172,7 @@ def _has_ended(key: str, runs: DeployedRuns) -> bool:
 
 
 def _locate(runs: DeployedRuns, key: str) -> Location:
-    return Location("s3", runs.defaults.own.ingest_bucket, key)
+    return Location("s3", runs.config.environment_defaults.ingest_bucket, key)
 
 
 def find_missing(runs: DeployedRuns, since: float, names: Sequence[str] = ()) -> MissingArchives:
@@ -279,7 +277,9 @@ def _list_objects(
     runs: DeployedRuns, prefix: str, is_selected: Callable[[str], object]
 ) -> Iterator[ObjectTypeDef]:
     # Listings by a `Destination` do not contain times, so the client is used.
-    for page in runs.list_pages("list_objects_v2", runs.defaults.own.ingest_bucket, prefix):
+    for page in runs.list_pages(
+        "list_objects_v2", runs.config.environment_defaults.ingest_bucket, prefix
+    ):
         yield from (listed for listed in page.get("Contents", ()) if is_selected(listed["Key"]))
 
 
@@ -288,7 +288,7 @@ def _list_recent(runs: DeployedRuns, since: float, names: Sequence[str]) -> Iter
 
     Without names, every such object matches.
     """
-    config = runs.defaults
+    config = runs.config
     for name in names:
         _check_scope(name, config)
     selections = [select_keys(name) for name in names]  # pairs of a prefix and a test for keys
@@ -309,7 +309,7 @@ def _list_recent(runs: DeployedRuns, since: float, names: Sequence[str]) -> Iter
 
 def _find_unsettled(archive: ObjectTypeDef, runs: DeployedRuns) -> Unsettled | str | None:
     """Return why an archive is `Unsettled`, or None; `RUNNING` if its run has not ended."""
-    request = runs.defaults.request(archive["Key"])
+    request = runs.config.request(archive["Key"])
     source = request.source
     put = archive["LastModified"].timestamp()
     unread = Unsettled(source, archive["Size"], put, run="", state="not readable")
@@ -351,7 +351,7 @@ def _assess_without_report(
         last_part: the tail of the last part.
         put: the time when the last part was put, in Unix seconds.
     """
-    calls = Calls(Clock(), runs.defaults.tuning.retry_seconds, at_once=1)
+    calls = Calls(Clock(), runs.config.tuning.retry_seconds, at_once=1)
     tail = _read_all_parts(runs, request.source, last_part, calls)
     same_second_runs = find_runs(request.source, runs.stores, calls, int(tail.modified or 0.0))
     reports = (runs.records(other).find_report() for other in same_second_runs)
@@ -384,7 +384,7 @@ def _read_all_parts(runs: DeployedRuns, source: Location, last_part: Tail, calls
             source,
             calls,
             length=TAIL_LENGTH,
-            max_parts=runs.defaults.limits.parts,  # as many as the planner allows
+            max_parts=runs.config.limits.parts,  # as many as the planner allows
         )
     except NotFoundError:
         raise

@@ -81,7 +81,11 @@ VARIABLES: dict[str, str] = {
 def test_worker_is_what_the_variables_say() -> None:
     """Each variable ends where it belongs."""
     worker = read_config(VARIABLES)
-    assert (worker.work, worker.own.destination, worker.own.options.on_conflict) == (
+    assert (
+        worker.work,
+        worker.environment_defaults.destination,
+        worker.environment_defaults.options.on_conflict,
+    ) == (
         Location("s3", "work", "s3unzip/"),
         Location("s3", "out", "members/"),
         OnConflict.NEVER,
@@ -125,7 +129,7 @@ def test_only_requests_for_the_archive_name_the_payer(
         worker = read_config({**VARIABLES, Variable.REQUEST_PAYER: setting})
         archive = Location("s3", "arrivals", "zips/a.zip")
         worker.stores.source(archive).stat(archive)
-        worker.stores.destination(worker.own.destination).head("members/a")
+        worker.stores.destination(worker.environment_defaults.destination).head("members/a")
     archives, *destinations = [a.headers.get("x-amz-request-payer") for a in server.asked]
     assert (archives, set(destinations)) == (payer, {None})
 

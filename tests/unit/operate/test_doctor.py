@@ -299,7 +299,7 @@ def test_malware_scan(
 ) -> None:
     """Where archives wait for their scan, a plan must be at work, and set tags."""
     check(runs, "malware scan", OK, "ingest.scan is not set")
-    del runs.defaults
+    del runs.config
     runs.variables |= {Variable.SCAN: "guardduty"}
 
     def answer(asked: Asked) -> Reply:
