@@ -44,7 +44,7 @@ class Progress:
         """Receive the outcomes of members that have just failed."""
 
     def phase(self, name: str) -> None:
-        """Receive the name of a phase that begins: plan, check, scan, link, extract or report."""
+        """Receive the name of the next phase: plan, check, scan, link, extract or report."""
 
     def trouble(self, message: str) -> None:
         """Receive one line about a store that does not respond; the request is retried."""

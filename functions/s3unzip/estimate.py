@@ -423,6 +423,6 @@ def _task_requests(task: Task, tuning: Tuning) -> dict[str, int]:
     member_size = task.size * task.parts  # approximate if this task is a slice
     part_bytes = max(tuning.part_bytes, math.ceil(member_size / MAX_PARTS))
     gets += max(1, math.ceil(_bytes_read(task) / tuning.read_piece))
-    if task.kind is TaskKind.SCAN:  # the scan and its slice read the same bytes
+    if task.kind is TaskKind.SCAN:  # settling adds its slice later, which reads the same bytes
         gets *= 2
     return requests | {"get": gets, "part": max(1, math.ceil(task.size / part_bytes))}

@@ -32,8 +32,8 @@ PROCESS_VARIABLES = {
 
 
 # Kinds of buckets that s3unzip does not support, keyed by the name suffixes that S3 reserves for
-# them (bucketnamingrules.html in the S3 user guide). Listings of directory buckets are not sorted,
-# and the other kinds need different signatures of requests.
+# them (bucketnamingrules.html in the S3 user guide). Listings of directory buckets are not sorted.
+# For the other kinds, requests must be signed in another way.
 OTHER_BUCKETS = {
     "--x-s3": "a directory bucket (S3 Express One Zone)",
     "--xa-s3": "an access point of a directory bucket",

@@ -288,7 +288,7 @@ def test_ctrl_c_stops_several_archives_and_says_how_to_go_on(program: Program) -
         told = slow.stop(process)
     assert process.returncode == 130
     assert re.search(
-        "stopped: [12] of 3 archives ended; (.*; )?([12] archives? had not begun|next archive):",
+        "stopped: [12] of 3 archives finished; (.*; )?([12] archives? had not begun|next archive):",
         told,
     )
     assert "\\n" not in told

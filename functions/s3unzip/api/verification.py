@@ -5,7 +5,7 @@ If an object was replaced after a run wrote it, the object is read. For all othe
 returns a CRC-32.
 
 The records of runs contain the ETag that the store returned for each PUT and Complete. A run writes
-an object only after it has compared the bytes with the directory of the archive. Therefore an
+an object only after it has checked the bytes against the directory of the archive. Therefore an
 object that still has the recorded ETag is equal to its member, whatever its metadata is.
 
 >>> import tempfile, zipfile
@@ -82,7 +82,7 @@ class Kind(StrEnum):
 
 
 class Proof(StrEnum):
-    """The evidence for the bytes of an object; docs/howto/verify.md explains each kind."""
+    """The evidence that the bytes of an object are correct; see docs/howto/verify.md."""
 
     # Each comment begins with the source of the evidence.
     RECORD = "record"  # the store: the ETag is equal to the one returned for the PUT by a run
@@ -399,7 +399,7 @@ class _ObjectComparison:
             size = max(1, len(expected))
         # An archive without members has one range, which contains only extra objects.
         firsts = range(0, max(1, len(expected)), size)
-        # Every key is after "". A listing begins at the prefix in any case.
+        # Every key is after "". The first listing begins at the prefix nevertheless.
         bounds = ["", *(expected[first].key for first in firsts[1:]), self._prefix + BEYOND]
         ranges = (
             partial(self._compare_range, expected[at : at + size], start, stop, any_order=any_order)
@@ -516,15 +516,16 @@ class _ObjectComparison:
         bytes of the member, so the CRC-32 in the metadata is used. A store without metadata reads
         the object in `head` to compute the CRC-32, but it does not inflate gzip files.
         """
-        keeps_metadata = self._destination.keeps_metadata
-        if self._is_gzip and not keeps_metadata:
+        if self._is_gzip and not self._destination.keeps_metadata:
             return self._read(key)
         stored = self.calls.paced("head", partial(self._destination.head, key))
         if stored is None:
             return None
         if stored.checksum is not None and not self._is_gzip:
             return Proof.CHECKSUM, stored._replace(crc32=stored.checksum)
-        return Proof.METADATA if keeps_metadata else Proof.READ, stored
+        # The CRC-32 is the one in the metadata, or `head` has read the object.
+        proof = Proof.METADATA if self._destination.keeps_metadata else Proof.READ
+        return proof, stored
 
     def _read(self, key: str) -> tuple[Proof, StoredObject] | None:
         """Read an object; return it with the proof of its bytes, or None if it does not exist."""
@@ -582,16 +583,19 @@ class WrittenObjects:
     """
 
     def __init__(self) -> None:
-        self._digests: dict[int, bytes] = {}  # keyed by the hash of an object's key and size
+        # The CRC-32 and the digest of the ETag of each object, in 20 bytes. To save memory, they
+        # are keyed by the hash of the object's key and size. Of two objects with the same hash, the
+        # later one counts: the earlier one does not match, so another request proves its content.
+        self._digests: dict[int, bytes] = {}
         self.runs: list[str] = []  # ids of the runs that wrote these objects
 
     def add_run(self, records: RunRecords) -> None:
         """Add the objects of a run that have an ETag in their outcomes."""
         for outcome in records.all_outcomes():
             if outcome.etag is not None:
-                self._digests[hash((outcome.key, outcome.size))] = outcome.crc32.to_bytes(
-                    4, "big"
-                ) + _digest(outcome.etag)
+                self._digests[hash((outcome.key, outcome.size))] = b"".join(
+                    (outcome.crc32.to_bytes(4, "big"), _digest(outcome.etag))
+                )
                 # The first such object adds the run. `[-1:]` is empty if there is no run yet.
                 if records.run not in self.runs[-1:]:
                     self.runs.append(records.run)
@@ -608,11 +612,11 @@ class WrittenObjects:
             False if the object was replaced, or `etag` is None; None if no run recorded an object
             with this key, size and CRC-32.
         """
-        # Four bytes of CRC-32, then the digest of the ETag.
-        digest = self._digests.get(hash((key, size)))
-        if digest is None or (crc32 is not None and digest[:4] != crc32.to_bytes(4, "big")):
+        recorded = self._digests.get(hash((key, size)))
+        # The first four bytes are the CRC-32.
+        if recorded is None or (crc32 is not None and recorded[:4] != crc32.to_bytes(4, "big")):
             return None
-        return etag is not None and digest[4:] == _digest(etag)
+        return etag is not None and recorded[4:] == _digest(etag)
 
 
 def _digest(etag: str) -> bytes:

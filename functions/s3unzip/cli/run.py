@@ -282,7 +282,7 @@ def _extract_next(machine: "Machine", request: Request, display: _BatchDisplay) 
 
 
 def _interrupted(ended: int, archives: int, interrupt: BaseException) -> InterruptedRunError:
-    message = f"stopped: {ended:,} of {archives:,} archives ended"
+    message = f"stopped: {ended:,} of {archives:,} archives finished"
     not_begun = archives - ended
     if isinstance(interrupt, InterruptedRunError):  # the run of the next archive had begun
         message += f"; next archive: {interrupt}"

@@ -184,13 +184,14 @@ def scan_segment(
         return None
     if max_segments is None:
         max_segments = layout.count
+    # The scan may stop where one of these begins. At the last one, it covers `max_segments`.
     next_segments = range(segment + 1, min(layout.count, segment + max_segments + 1))
     stop_bits = (locate(layout, next_segment, read) for next_segment in next_segments)
     boundaries = (bit for bit in stop_bits if bit is not None)
     for _ in range(_MAX_SCANS):
         stop_bit = next(boundaries, None)
-        # The allowed segments have no boundary left, so the scan would go on to the end of the
-        # stream: if there are later segments, through more of them than allowed.
+        # No boundary is left, so the scan would cover all segments up to the end of the stream.
+        # These may be too many.
         if stop_bit is None and segment + max_segments < layout.count:
             return None
         chunks = read(*segment_span(start_bit, stop_bit, layout.size))

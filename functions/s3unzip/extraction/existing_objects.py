@@ -52,7 +52,8 @@ def is_same_object(
         return False
     if stored.crc32 is None and destination.keeps_metadata:  # a streamed AE-2 member
         return True
-    # Without metadata, None means that the file is not the gzip file that the run wrote.
+    # Without metadata, `stored.crc32` is None if the file is not the gzip file that the run wrote.
+    # `outcome.crc32` is never None, so the two differ.
     return stored.crc32 == outcome.crc32
 
 

@@ -138,7 +138,7 @@ class Machine:
             if request.options.as_gzip is not None:
                 # A gzip file is about as large as the member's compressed data.
                 size = plan.summary.bytes_in
-            collides = "case-collision" in plan.summary.warnings
+            collides = "case-collision" in plan.summary.warnings  # lenient runs keep the last file
             context.stores.destination(request.destination).check_ready(
                 size, needs_case=collides and not request.options.lenient
             )
@@ -273,11 +273,11 @@ class Machine:
     def _inner(self) -> Machine:
         """The machine for the nested archives, which it reads from the destination.
 
-        This machine keeps the lock of the outermost run meanwhile. The workers are shared if the
-        same options are used to reach source and destination.
+        While it works, the outer machine (`self`) keeps the lock of the outermost run. The workers
+        are shared if the same options are used to reach source and destination.
         """
         config = self._config.at_destination()
-        if config == self._config:
+        if config == self._config:  # share the context and the workers
             return self._resources.enter_context(Machine(self.context, config, self._workers))
         return self._resources.enter_context(
             open_machine(

@@ -142,7 +142,7 @@ def read_boot_id() -> bytes:
 
 
 def is_at_work(home: str, run: str) -> bool:
-    """Return whether a process on this machine works on `run`, and so holds its lock."""
+    """Return whether a process on this machine holds the lock of `run`, because it works on it."""
     try:
         with Path(home, "runs", run, LOCK).open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -335,9 +335,9 @@ class LocalRuns(RunList):
                 )
             time.sleep(0.1)
         report = records.find_report()
+        # `NESTED` is written last, after the report and the runs of nested archives. If it is
+        # missing, the stop ended one of these runs.
         return report is not None and (
             report.reason == STOPPED
-            # This record is written after the report and the runs of nested archives: if it is
-            # missing, the stop ended one of these runs.
             or (has_nested(report) and not any(records.store.names(NESTED)))
         )

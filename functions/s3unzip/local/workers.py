@@ -289,7 +289,7 @@ class _PendingTasks:
         self._lock = threading.RLock()  # `note_end` calls `drop`
         self.ending_fault: ServiceFaultError | None = None  # ends the run immediately
         self.deferred_fault: ServiceFaultError | None = None  # ends the run after this round
-        # Lack of memory: ends the run after this round if no task ended.
+        # Memory ran out: ends the run after this round if no task ended in it.
         self.memory_fault: ServiceFaultError | None = None
         self._has_ended_task = False
 

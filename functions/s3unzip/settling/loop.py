@@ -126,7 +126,7 @@ def begin_run(
     if isinstance(plan, Report):
         records = RunRecords.open(context.stores, plan.run, calls)
         report, is_first = write_report(plan, records, began, renderer=context)
-        if archive.run is None:  # the caller knew no run: return this refusal, not a better report
+        if archive.run is None:  # a new request gets its refusal, not the better report on record
             report = plan
         return Settled(Next(plan.run, "done"), report, is_first=is_first)
     if planned is not None:

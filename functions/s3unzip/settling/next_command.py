@@ -47,7 +47,7 @@ def next_command(
             return continuation
         case Verdict.COMPLETED if report.archive_left:
             return continuation
-        # In an environment, the new archive is extracted without a command.
+        # In an environment, the new archive starts a run of its own: no command is needed.
         case Verdict.SOURCE_CHANGED if not report.source.store.is_local and not environment:
             return repeat_command(report, connections)
     return None

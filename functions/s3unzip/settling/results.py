@@ -331,7 +331,7 @@ def forget_outcomes(step: Step, is_forgotten: Callable[[Outcome], bool]) -> int:
 def _reduce_record(
     step: Step, report: TaskReport, remaining: Sequence[Outcome], span: tuple[int, int]
 ) -> None:
-    """Write the record of a task again, with its remaining outcomes; `span` has its members."""
+    """Write the record of a task again, with only `remaining`; `span` is where its rows are."""
     indexes = {outcome.index for outcome in remaining}
     statuses = Counter(outcome.status for outcome in remaining)
     reduced = replace(

@@ -21,7 +21,7 @@ class Stores(Protocol):
     """Opens the right adapter for a location."""
 
     def end_startup(self) -> None:
-        """From now on, also retry if a server is unreachable, because each has answered once."""
+        """From now on, also retry if a server is unreachable, because all servers have answered."""
 
     def source(self, location: Location) -> Source:
         """Return the adapter that reads `location`."""

@@ -43,7 +43,7 @@ from s3unzip.zip.records import EOCD_SIGNATURE, LOCAL_LENGTH, LOCAL_SIGNATURE
 PARTS_AT_ONCE = 16  # number of concurrent requests about parts
 
 _PIECE = re.compile(r"\.zip\.([0-9]{3,})\Z", re.IGNORECASE)
-_FIRST_PIECE = re.compile(r"(?P<suffix>\.zip)?\.(?P<number>0{2,}1)\Z", re.IGNORECASE)
+_FIRST_PIECE = re.compile(r"(?P<zip_suffix>\.zip)?\.(?P<number>0{2,}1)\Z", re.IGNORECASE)
 
 
 class Source(Protocol):
@@ -131,8 +131,9 @@ def read_whole_tail(
 
     If the parts cannot be joined, the tail contains a refusal.
     """
-    first_piece = _FIRST_PIECE.search(_file_name(location))
-    if first_piece is not None and first_piece["suffix"]:  # a file such as a.zip.001
+    # A file such as a.zip.001 is always a piece; a.001 may also be a whole archive.
+    piece_name = _FIRST_PIECE.search(_file_name(location))
+    if piece_name is not None and piece_name["zip_suffix"]:
         return _read_pieces(source, location, calls, length=length, max_parts=max_parts)
     tail = read_end(source, location, calls, length)
     count = count_disks(tail.data)  # number of parts according to the end record
@@ -142,8 +143,9 @@ def read_whole_tail(
         return _join_parts(source, location, calls, tail=tail, count=count)
     if EOCD_SIGNATURE in tail.data:
         return tail
-    # There is no end record. This may be a piece of a file that was cut, or a part before the last.
-    if first_piece is not None:  # a file such as a.001
+    # Without an end record, the file may be the first piece of an archive, or a part before the
+    # last one.
+    if piece_name is not None:  # a file such as a.001
         return _read_pieces(source, location, calls, length=length, max_parts=max_parts)
     advice = advise_name(location)  # for a name such as a.z01: give a.zip as the archive
     if advice is not None:
@@ -317,9 +319,9 @@ def locate_part(location: Location, number: int, *, is_last: bool = False) -> Lo
     if not location.store.has_neighbours:
         return None
     path, question_mark, query = _split_query(location)
-    first_piece = _FIRST_PIECE.search(path)
-    if first_piece is not None:  # a.zip.001, a.zip.002: the last part has a number, too
-        digits = len(first_piece["number"])
+    piece_name = _FIRST_PIECE.search(path)
+    if piece_name is not None:  # a.zip.001, a.zip.002: the last part has a number, too
+        digits = len(piece_name["number"])
         path = f"{path[:-digits]}{number:0{digits}}"
     elif not path.lower().endswith((".zip", ".zipx")):
         return None

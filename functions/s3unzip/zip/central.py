@@ -82,7 +82,7 @@ class _HeaderForm(NamedTuple):
     mode: int | None  # Unix mode bits
     is_encrypted: bool
     is_folder: bool  # the attributes declare a directory
-    findings: tuple[tuple[str, str], ...]  # codes and messages; they apply only to a file
+    findings: tuple[tuple[str, str], ...]  # codes and messages; used only if it is no directory
 
 
 @lru_cache(maxsize=1 << 12)
@@ -308,7 +308,8 @@ class DirectoryReader:
     def _correct_offset(self, sizes: Sizes) -> None:
         """Set `_offset` from an offset that is relative to a disk, or is modulo 4 GiB."""
         # If offsets are modulo 4 GiB, a member begins at the first matching offset after the end of
-        # the preceding member. The first member has none, so its offset is used as declared.
+        # the preceding member. The first member has none, so its offset is used as declared: such
+        # an archive has one disk and no prefix.
         if self._location.is_wrapped and self._table.stops:
             self._offset = wrapped.place_after(sizes.offset, self._table.stops[-1])
             return
@@ -492,7 +493,7 @@ class DirectoryReader:
         )
 
     def _members_of(self, order: Sequence[int], *kinds: int) -> Members[Member]:
-        """Return the members of the given kinds, in the given order of header numbers."""
+        """Return the members of the given kinds, in the order of the header numbers in `order`."""
         kind_of = self._table.kinds
         numbers = array("I", (number for number in order if kind_of[number] in kinds))
         return Members(self._table, numbers, self._table.member)

@@ -216,10 +216,10 @@ def _has_wrapped_offsets(archive: ArchiveBytes, start: int, prefix: int) -> Read
     """Return whether the offsets are stored modulo 2^32; otherwise they do not include the prefix.
 
     The directory begins at `start`, which is `prefix` bytes after its declared offset. `prefix` is
-    a multiple of 2^32, so the offset can lack its upper bits, or that many bytes can precede the
-    archive. The first member decides: in the first case, its local header is at its declared
-    offset, below 2^32; in the second, `prefix` bytes later. Refuses an archive with that header at
-    both places, or at neither place.
+    a multiple of 2^32. There are two cases: all declared offsets lack their upper bits, or `prefix`
+    bytes precede the archive. The local header of the first member shows the case: it is at the
+    declared offset if upper bits are lacking, and otherwise `prefix` bytes later. Refuses an
+    archive with that header at both places, or at neither place.
     """
     header = yield from archive.read(start, start + records.CENTRAL_LENGTH)
     # The length of the name, and the offset of the local header (4.3.12).

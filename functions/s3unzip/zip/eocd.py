@@ -449,17 +449,16 @@ def _refuse_encrypted(archive: ArchiveBytes, record_at: int, extensible_length: 
         reject("encrypted-directory", f"with algorithm 0x{algorithm:04X}", offset)
 
 
-def _compare_zip64(disks: Disks, eocd: EndRecord, record: EndRecord, at: int) -> None:
+def _compare_zip64(disks: Disks, eocd: EndRecord, expected: EndRecord, at: int) -> None:
     """Refuse an end record if a value is neither a sentinel nor the one in the ZIP64 record.
 
-    If the end record at `at` is on a later disk than the ZIP64 record, the ZIP64 record declares
-    its own disk and the number of headers there. The end record then declares the last disk, which
-    has no headers.
+    `expected` is the ZIP64 record. If the end record at `at` is on a later disk, the ZIP64 record
+    declares its own disk and the number of headers there. The end record then declares the last
+    disk, which has no headers, because the directory ends before the ZIP64 record.
     """
-    if disks.is_split and disks.disk_of(at) != record.disk:
-        # The values that the end record must declare.
-        record = record._replace(disk=disks.last, disk_entries=0)
-    for name, value, sentinel, wide in zip(_FIELD_NAMES, eocd, _SENTINELS, record, strict=True):
+    if disks.is_split and disks.disk_of(at) != expected.disk:
+        expected = expected._replace(disk=disks.last, disk_entries=0)
+    for name, value, sentinel, wide in zip(_FIELD_NAMES, eocd, _SENTINELS, expected, strict=True):
         if value not in (sentinel, wide):
             reject("zip64-eocd-mismatch", f"{name} is {value}, in the ZIP64 record {wide}", at)
 

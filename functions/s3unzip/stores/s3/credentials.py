@@ -159,7 +159,7 @@ class ProfileKeys:
     def _repeat_lookup(self) -> Keys | None:
         """Return the keys found by a new lookup, or None if there are none."""
         if self._ask_main_process is not None:
-            # The request names the access key that was refused, or None if there were no keys.
+            # The request contains the access key that was refused; None: there were no keys.
             return self._ask_main_process(
                 KeysRequest(self._profile, getattr(self._keys, "access_key", None))
             )
