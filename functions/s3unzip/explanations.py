@@ -60,7 +60,7 @@ _ADVICE = {
     "duplicate-name": "--exclude leaves members out, and --lenient writes the last one of each "
     "key, with a warning. Where a template made the keys equal, give another --key-template.",
     "file-dir-prefix-conflict": "Nothing to do for S3, which keeps both. In a folder, a member "
-    "without content is the folder, and one with content fails (name-is-folder).",
+    "without content becomes the folder, and one with content fails (name-is-folder).",
     "case-collision": "Use a destination that distinguishes upper and lower case, such as S3.",
     "name-undecodable": "Give the right encoding with --encoding, such as cp437 or shift_jis.",
     "name-guessed-backslash": "Give the encoding of the names with --encoding, such as shift_jis, "

@@ -709,7 +709,7 @@ _EXIT_CODES = {
 }
 
 
-# FAILED and SOURCE_CHANGED have rank 0, where the newer verdict counts.
+# FAILED and SOURCE_CHANGED both have rank 0. Of two verdicts with equal rank, the newer one counts.
 _RANKS = {Verdict.COMPLETED: 3, Verdict.COMPLETED_WITH_ERRORS: 2, Verdict.REJECTED: 1}
 
 

@@ -139,7 +139,7 @@ class Tuning(Struct, frozen=True):
     max_workers: int = 1_000  # maximum number of concurrent tasks of one run
     min_worker_seconds: float = 0.0  # estimated work that pays for a worker; 0: any; locally 2
     max_few_tasks: int = 40  # a run with more tasks has a Distributed Map; 0: each run has one
-    # direct runs: limits for an archive that the function receiving the event extracts itself
+    # direct runs: limits for archives that are extracted by the function that receives the event
     max_direct_members: int = 2_500  # 0: every archive is extracted by the state machine
     max_direct_bytes: int = 256 * MIB  # limit for the bytes read, and for the bytes written
     # extract

@@ -43,7 +43,8 @@ def current_stage(ended: Mapping[Stage, bool]) -> Stage:
     """
     latest = max(ended, key=list(Stage).index)  # the last stage in the order of declaration
     if ended[latest]:
-        return AFTER_TASKS.get(latest, latest)  # settling ends the stages without tasks
+        # A stage outside of `AFTER_TASKS` stays current: only settling ends it, or it is `DONE`.
+        return AFTER_TASKS.get(latest, latest)
     return latest
 
 

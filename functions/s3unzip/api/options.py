@@ -126,8 +126,8 @@ def parse_after_success(text: str, source: Location, options: Options) -> AfterS
     """
     if not source.store.deletes_archives:
         raise UsageError(
-            f"after success: {source.public} cannot be deleted or tagged; only s3:// archives and "
-            "files can"
+            f"after success: {source.public} cannot be deleted or tagged; only files and s3:// "
+            "objects can"
         )
     if text == "delete":
         rule = AfterSuccess(SourceAction.DELETE)

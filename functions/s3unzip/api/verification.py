@@ -281,7 +281,7 @@ def _compare_all(
         expected: the objects that may exist, in the order of their keys.
 
     Returns:
-        The comparison with the results, and the requests of all comparisons.
+        The comparison with the results, and the number of requests sent for all comparisons.
     """
     try:
         first.compare(expected)

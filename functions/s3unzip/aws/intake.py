@@ -186,7 +186,7 @@ def _handle_version(
         return
     if not _may_open(put, archive, invocation):
         return
-    bind_run(archive.run, str(put.source))
+    bind_run(archive.run, str(put.source))  # all later log lines name the run
     report = RunRecords.open(invocation.context.stores, archive.run, invocation.calls).find_report()
     if report is None:
         _begin_run(archive, invocation)
@@ -275,7 +275,7 @@ def _finish_older_runs(put: ArchivePut, invocation: Invocation, current_run: str
 
 
 def _begin_run(archive: ArrivedArchive, invocation: Invocation) -> None:
-    """Plan an archive and extract it if it is small; otherwise, start its execution."""
+    """Plan an archive. Extract it if it is small; otherwise, start an execution for it."""
     config = invocation.config
     settled = _plan_in_memory(archive, invocation.context, invocation.calls)
     if settled is None:  # the state Plan plans the run, or another invocation has planned it

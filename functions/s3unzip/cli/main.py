@@ -160,7 +160,7 @@ def _invoke(arguments: list[str]) -> int:
 
 
 def explain_mistake(error: click.ClickException) -> str:
-    """Return one line with the mistake and the command that shows the relevant help."""
+    """Return one line with the mistake, and the command to type or the one that shows the help."""
     if isinstance(error, click.exceptions.NoSuchCommand):
         name = error.command_name
         advice = OTHER_NAMES.get(name)

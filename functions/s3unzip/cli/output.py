@@ -266,7 +266,7 @@ class RunOutput(RunDisplay):
         self._show_rates = show_rates
         self._max_deleted = max_deleted
 
-    def may_delete(self, extra: Sequence[StoredObject]) -> bool:
+    def confirm_deletion(self, extra: Sequence[StoredObject]) -> bool:
         """Return whether `extra` may be deleted; if not, print the reason.
 
         At most ``--delete-extra`` objects may be deleted. On a terminal, the user is asked, too.

@@ -143,7 +143,7 @@ def _extract_one(request: Request, arguments: Arguments, stores: StoreConfig) ->
         connections=shown_connections(stores, request.source, request.destination),
         max_deleted=arguments.delete_extra or 0,
     )
-    may_delete = None
+    confirm_deletion = None  # nothing is deleted
     with (
         output,
         hint_at_prefix_if_missing(request.source),
@@ -151,15 +151,15 @@ def _extract_one(request: Request, arguments: Arguments, stores: StoreConfig) ->
     ):
         if arguments.delete_extra is not None:
             check_extra(request, stores.work, machine.context.stores)
-            may_delete = output.may_delete
-        report = extract_one(machine, request, output, warn, confirm=may_delete)
+            confirm_deletion = output.confirm_deletion
+        report = extract_one(machine, request, output, warn, confirm=confirm_deletion)
     if output.objection:  # extra objects are kept despite --delete-extra
         return 1
     return exit_code(report, output.nested_runs)
 
 
 def _list_decisions(request: Request, arguments: Arguments, password: bytes | None) -> int:
-    """Print what a run would do with each member; return 1 if it could not write some member."""
+    """Print what a run would do with each member; return 1 if it could not write all of them."""
     from s3unzip.local.destination_objects import check_extra, preview_run
 
     config = arguments.config()

@@ -357,21 +357,28 @@ def _resume_here(arguments: Arguments) -> int:
     ):
         report = machine.resume(run.id, output.planned, failed=arguments.failed)
         output.reported(report)
-        if _has_nested_left(report, local, failed=arguments.failed):
+        if _has_nested_left(report, local, retry_failed=arguments.failed):
             for nested in machine.run_nested(report):
                 output.nested(nested)
     return exit_code(report, output.nested_runs)
 
 
-def _has_nested_left(report: Report, run_list: RunList, *, failed: bool) -> bool:
-    """Return whether `resume` on this machine extracts nested archives; always if `failed`."""
+def _has_nested_left(report: Report, run_list: RunList, *, retry_failed: bool) -> bool:
+    """Return whether `resume` on this machine extracts the nested archives of a run.
+
+    Args:
+        retry_failed: whether `resume` was called with --failed. If so, all nested archives are
+            tried again.
+    """
     store = run_list.records(report.run).store
     return (
         run_list.environment is None
         and report.options.nested_depth > 0
-        # The results are written when all these runs were tried; before, there is no such record.
         and (
-            failed or not any(store.names(NESTED)) or b'"reason":"not-begun"' in store.read(NESTED)
+            retry_failed
+            # `NESTED` has the results. It is written only after all nested archives were tried.
+            or not any(store.names(NESTED))
+            or b'"reason":"not-begun"' in store.read(NESTED)
         )
     )
 
@@ -387,7 +394,7 @@ def _print_if_complete(run: str, run_list: RunList, arguments: Arguments) -> boo
         report is None
         or report.verdict is not Verdict.COMPLETED
         or report.archive_left
-        or _has_nested_left(report, run_list, failed=arguments.failed)
+        or _has_nested_left(report, run_list, retry_failed=arguments.failed)
     ):
         return False
     sys.stderr.write(

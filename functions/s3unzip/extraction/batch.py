@@ -75,7 +75,7 @@ def extract_batch(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
 def _drop_existing(attempt: TaskAttempt, rows: list[PlannedMember]) -> list[PlannedMember]:
     """Note the rows whose objects are kept; return the other rows.
 
-    S3 bills even a refused PUT, and some stores do not refuse it.
+    S3 bills a PUT even if it refuses it, and some stores accept a PUT that S3 would refuse.
     """
     outcomes = resolve_conflicts(
         rows,

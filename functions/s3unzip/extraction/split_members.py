@@ -336,7 +336,7 @@ def extract_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
 def _inflate_slice(attempt: TaskAttempt, row: PlannedMember) -> Iterator[bytes]:
     """Yield the content of the slice of this task, and count the work after each piece."""
     data_start = attempt.slice.data_start
-    position = attempt.slice.offset  # position in the object
+    position = attempt.slice.offset  # position in the content of the member
     for number in attempt.slice.segments:
         record = attempt.records.find_segment(row.member.index, number, "linked")
         segment = deflate.LinkedSegment.from_bytes(record or b"")  # fails if there is no record

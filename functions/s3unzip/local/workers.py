@@ -254,7 +254,7 @@ def _wait_for_threads(
 
 
 def _start_thread(work: Callable[[], None], future: Future[None]) -> None:
-    """Call `work` in a new thread; store its end, or its error, as the result of `future`.
+    """Call `work` in a new thread; when it ends, complete `future`, with the error if there is one.
 
     No executor is used: if Ctrl-C is pressed while an executor starts a thread, the program hangs
     on exit.

@@ -210,9 +210,12 @@ def _sort_member(results: Results, stages: _Stages) -> None:
     }
     match current_stage(ended):
         case Stage.LINK:
-            # A member that is copied needs no scan: its tasks are in `LINK` from the start. If its
-            # uploads were aborted, several rounds have a task for the same part.
-            parts = {task.part: task for task, _ in stages.get(Stage.SCAN) or stages[Stage.LINK]}
+            parts = {
+                # If an upload of the member was aborted, several rounds have a task for a part.
+                task.part: task
+                # A member that is copied has no scans: its tasks are in `LINK` from the start.
+                for task, _ in stages.get(Stage.SCAN) or stages[Stage.LINK]
+            }
             results.to_link.append(list(parts.values()))
         case Stage.FINISH:
             # All outcomes exist in this stage; the condition is only for the type checker.
@@ -376,7 +379,7 @@ def _find_aborted(step: Step, results: Results) -> dict[str, int]:
 
 
 def _take_slices_back(step: Step, aborted: Mapping[str, int]) -> None:
-    """Take the slices of aborted uploads out of all rounds; then settling links the members again.
+    """Remove the slices of aborted uploads from all rounds, so that settling links members again.
 
     `aborted` has the index of the member for the id of each upload. If the member has only one
     slice, its task is left out: the scans of the member remain.

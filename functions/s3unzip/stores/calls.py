@@ -284,7 +284,7 @@ class Calls:
             progress.size = 0
             progress.waits = 0
             progress.first_fault = None
-        elif seconds > self._faults.seconds:
+        elif seconds > self._faults.budget_seconds:
             return _too_slow(progress.size, seconds)
         return None
 
@@ -315,14 +315,14 @@ class Calls:
             return False
         store = request[0]
         failing_since = self._count_fault(progress, request, fault)
-        while not self._ended.is_set():  # waits again, for longer, if another call has its turn
+        while not self._ended.is_set():
             delay = max(
                 draw_delay(progress.waits, random.Random()),  # noqa: S311 - not a secret
                 min(fault.wait_seconds, LONGEST_DELAY),
             )
             # How long the outage will have lasted when the delay ends.
             outage_seconds = self._clock.now() + delay - failing_since
-            if outage_seconds > self._faults.seconds:
+            if outage_seconds > self._faults.budget_seconds:
                 self._final_fault = fault
                 fault.gave_up = True
                 fault.is_down = self._faults.is_down(store, self._clock.now() + delay)
@@ -332,8 +332,10 @@ class Calls:
             progress.waits += 1
             _log.info("wait %d (%.1f s) before the next attempt: %s", progress.waits, delay, fault)
             if outage_seconds >= WARN_AFTER:
-                self._faults.warn_once(*request, fault, self._faults.seconds - outage_seconds)
-            self._clock.sleep(delay)
+                self._faults.warn_once(
+                    *request, fault, self._faults.budget_seconds - outage_seconds
+                )
+            self._clock.sleep(delay)  # then wait again, for longer, if another call has the turn
             if not self._ended.is_set() and self._faults.take_turn(store, self._clock.now()):
                 self.count("retries")
                 return True

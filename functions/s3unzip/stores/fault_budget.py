@@ -24,7 +24,7 @@ _log = logging.getLogger("s3unzip.calls")
 FIRST_DELAY = 0.1  # seconds; doubled after each attempt
 LONGEST_DELAY = 10.0
 SILENT_AFTER = 1 / 8  # a store that has not responded for this share of the budget counts as silent
-# An outage is over after this many times `FaultBudget.seconds` without a fault.
+# An outage is over after this many times `FaultBudget.budget_seconds` without a fault.
 FORGET = 5
 
 
@@ -61,12 +61,12 @@ class FaultBudget:
     instead of a few from each thread, task and round.
 
     Args:
-        seconds: maximum duration of an outage, counted from its first fault.
+        budget_seconds: maximum duration of an outage, counted from its first fault.
         warn: function that receives a line for the user if a store does not recover immediately.
     """
 
-    def __init__(self, seconds: float, warn: Callable[[str], None] = _log.warning) -> None:
-        self.seconds = seconds
+    def __init__(self, budget_seconds: float, warn: Callable[[str], None] = _log.warning) -> None:
+        self.budget_seconds = budget_seconds
         self._warn = warn
         self._outages: dict[Scope, _Outage] = {}
         self._latest_success: dict[Scope, float] = {}  # Unix time when that call began
@@ -96,7 +96,7 @@ class FaultBudget:
         with self._lock:
             for scope in (store, None), (store, kind):  # all requests, then those of this kind
                 outage = self._outages.get(scope)
-                if outage is None or now - outage.latest > FORGET * self.seconds:
+                if outage is None or now - outage.latest > FORGET * self.budget_seconds:
                     # An earlier outage is over. The new one began after the last success, even if
                     # this call began before it.
                     outage = _Outage(max(began, self._latest_success.get(scope, 0.0)))
@@ -116,21 +116,21 @@ class FaultBudget:
             outage = self._outages.get(scope)
             if outage is None or now - outage.latest >= LONGEST_DELAY:
                 continue
-            if now - outage.since > self.seconds:
+            if now - outage.since > self.budget_seconds:
                 return outage.fault
         return None
 
     def is_down(self, store: Store, now: float) -> bool:
         """Return whether a store has answered no request for the whole budget."""
         outage = self._outages.get((store, None))
-        return outage is not None and now - outage.since > self.seconds
+        return outage is not None and now - outage.since > self.budget_seconds
 
     def find_silent(self, now: float) -> Iterator[Store]:
         """Yield the stores for which a call has waited too long, although there was no fault."""
         for store, began in tuple(self.waiting.values()):
             # The wait began with this call, or with the latest success of any kind of request.
             seconds = now - max(began, self._latest_success.get((store, None), 0.0))
-            if seconds > self.seconds * SILENT_AFTER and (store, None) not in self._outages:
+            if seconds > self.budget_seconds * SILENT_AFTER and (store, None) not in self._outages:
                 yield store
 
     def take_turn(self, store: Store, now: float) -> bool:

@@ -303,7 +303,8 @@ def _log_calls(method: Callable[..., Any], text: str, root: str) -> Callable[...
     """Return a method that logs its calls; a generator is logged when it ends.
 
     Args:
-        text: text to log, with {root} and the names of parameters of the method in braces.
+        text: text to log, in which `{root}` and the method's parameter names in braces are replaced
+            by their values.
         root: text to put before each key.
     """
     import inspect

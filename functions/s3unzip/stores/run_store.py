@@ -178,7 +178,8 @@ class ObjectRunStore:
         """Complete an upload of `size` bytes.
 
         If the store completes the upload but the response is lost, the next attempt finds no
-        upload. In that case, the size of the object shows whether it is complete.
+        upload. The response can also leave open whether the upload is complete. In both cases, the
+        size of the object shows it.
         """
         attempt_numbers = count(1)
 

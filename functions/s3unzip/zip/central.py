@@ -478,8 +478,9 @@ class DirectoryReader:
         if UNSELECTED in table.kinds:
             selected = self._members_of(order, SELECTED)
         failed = array("I", table.numbers(FAILED, KEYLESS))  # with or without a key
-        # Members with `FLAG_WRAPPED` can be larger than declared. They share the rest of the limit.
-        inflation = 0.0  # additional bytes for each compressed byte
+        # Members with `FLAG_WRAPPED` can be larger than declared. By compressed size, they share
+        # the bytes that the declared sizes leave of the limit.
+        inflation = 0.0  # bytes that each compressed byte may add to the declared size
         if self._wrapped_bytes:
             inflation = (self._policy.limits.total_size - self._declared_size) / self._wrapped_bytes
         return Index(

@@ -113,7 +113,10 @@ class MemberDecoder:
         return cipher.decrypt(data[missing:])
 
     def _check_reparse(self, output: Buffer) -> None:
-        """Warn about content that begins with the tag of a Windows link, or fail the member."""
+        """Warn about content that begins with the tag of a Windows link, or fail the member.
+
+        Called for each piece of the content until `_first_bytes` is as long as a tag.
+        """
         self._first_bytes += bytes(output[:_LINK_TAG_LENGTH])
         if self._first_bytes[:_LINK_TAG_LENGTH] in _LINK_TAGS:
             self._member.fail_unless_tolerated(

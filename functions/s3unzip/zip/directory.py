@@ -30,7 +30,7 @@ MAX_SEARCHED = 64 * MIB
 _SEARCH_CHUNK = 4 * MIB
 
 # Matches the start of an end record whose members are on one disk and whose directory is below
-# 16 MiB. It is stricter than the signature, because a check of each signature in 64 MiB could need
+# 16 MiB. It requires more than the signature, because checking each signature in 64 MiB could take
 # many seconds.
 _END_RECORD = re.compile(rb"PK\x05\x06(?=(..)\1(?!\0\0)(..)\2...\0)", re.DOTALL)
 

@@ -206,9 +206,9 @@ class HeaderTable:
             for at in range(first, next_first):
                 bounds[at] = bound
                 stop = self.stops[order[at]]
-                # This cannot be the last member, because `DirectoryReader` has refused a member
-                # that ends after the start of the directory.
                 if stop > bound:
+                    # A member follows: `DirectoryReader` has refused any member that ends after the
+                    # start of the directory.
                     next_path = cut_name(self.path(order[next_first]))
                     message = f"it ends at {stop} or later, but {next_path!r} begins at {bound}"
                     raise RejectedError(Finding("overlap", message, offset, cut_name(path)))

@@ -247,6 +247,7 @@ class AwsSession:
                 attempts == 1 and code in REFUSED_KEYS
             ):
                 try:
+                    # The request is assumed to have been signed with the latest keys.
                     if self.keys.find_new_keys(self.keys.renewals):
                         return 0
                 except S3UnzipError:  # for other codes, the refusal says more than this error
