@@ -116,8 +116,8 @@ class Machine:
         tail = read_tail(context.stores.source(request.source), request.source, context, calls)
         sign_in(self._config, request.destination)
         self._progress.phase("plan")
-        # A web server might not report when the archive was modified. Then all runs of this version
-        # have the time of the first run, which the rest of the id finds, and so the same id.
+        # A web server might not report when the archive was modified. Then use the time of the last
+        # run of this version, which the rest of the id finds, so that both runs have the same id.
         if tail.modified is None:
             recorded_time = find_latest_time(
                 self._config.work, run_id(request, tail.pin, modified=None)
@@ -227,7 +227,7 @@ class Machine:
         try:
             while outer_reports:
                 records = RunRecords.open(self.context.stores, outer_reports.popleft().run)
-                # The record of an earlier call says that all nested archives have ended.
+                # An earlier call may have recorded that all nested archives have ended.
                 records.store.delete([NESTED])
                 run = records.read_plan().run
                 # The results begin with those of the archives that are refused.
@@ -247,7 +247,7 @@ class Machine:
             for records, results in reversed(ended):
                 records.write_nested(results)
         finally:
-            make_latest(self._home, report.run)  # the runs of the nested archives are later
+            make_latest(self._home, report.run)  # the runs of the nested archives began later
 
     def _run_inner(self, request: Request, outermost: Report) -> tuple[NestedRun, Report | None]:
         """Extract a nested archive; return the result, and the report of its run if it began."""
@@ -321,7 +321,7 @@ class Machine:
         except KeyboardInterrupt as interrupt:
             raise _report_interruption(interrupt, settled, run, context) from interrupt
         except UnreadableRecordError as damage:
-            damaged = loop.settle_failed(
+            reported = loop.settle_failed(
                 run.id,
                 stop_for(damage),
                 context,
@@ -330,9 +330,9 @@ class Machine:
                 request=run,
                 pin=run.pin,
             )
-            if damaged is None:  # nothing is known about the run, so it has no report
+            if reported is None:  # nothing is known about the run, so it has no report
                 raise
-            return damaged[0]  # the report
+            return reported[0]
         return finish_source(run.after_success, settled.report, context)
 
     def _do_round(

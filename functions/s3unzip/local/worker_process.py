@@ -54,7 +54,7 @@ END_TASK = "end"  # the message that makes a worker end its task
 PIPE_ERRORS = (
     # The process at the other end died.
     *(EOFError, OSError, pickle.UnpicklingError),
-    # Its messages are those of another version of s3unzip, which was installed during the run.
+    # That process has another version of s3unzip, which was installed during the run.
     *(AttributeError, ImportError, IndexError, TypeError, ValueError),
 )
 KeysAnswer = Keys | S3UnzipError | None
