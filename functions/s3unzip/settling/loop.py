@@ -244,7 +244,7 @@ def _write_plan(plan: Plan, context: Context, calls: Calls) -> Settled:
         stores = to_builtins(context.connections.recorded())
     records.write_plan(replace(plan.summary, requests=calls.requests, stores=stores))
     if not tasks:  # the first round is empty, so it ends now
-        return settle(Next(run.id, "few"), context)  # "many" would do, too
+        return settle(Next(run.id, "few"), context)  # with "many", the result would be the same
     return Settled(replace(_state_for_round(records, tasks, number=0, context=context), done=done))
 
 
@@ -288,7 +288,7 @@ def resume(
         results.stop = stop_for(damage)
         results.must_begin_anew = failed  # otherwise, the failed members would stay failed
     last_round = len(records.list_rounds()) - 1  # rounds are numbered from 0
-    state = Next(run, "few", last_round, done=NOTHING_DONE, reopened=failed)  # or "many"
+    state = Next(run, "few", last_round, done=NOTHING_DONE, reopened=failed)  # as with "many"
     return _finish_round(step, plan, results, state)
 
 

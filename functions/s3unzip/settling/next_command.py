@@ -34,8 +34,8 @@ def next_command(
     continuation: str | None = (
         f"s3unzip resume {report.run}{environment_options(environment, connections)}"
     )
-    # `resume` on this machine needs the record `RUN`. If it is damaged or lost, the message is the
-    # one of `RunRecords` that says so.
+    # `resume` on this machine needs the record `RUN`. If that record is damaged or lost, the report
+    # has the message of `RunRecords` that contains these words.
     if f"its record {RUN} is" in (report.message or "") and not environment:
         continuation = repeat_command(report, connections)
     match report.verdict:

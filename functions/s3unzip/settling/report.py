@@ -174,7 +174,7 @@ def _explain_missing(run: Run, results: Results, stop: Stop | None, missing: int
     """Return why a run is FAILED; None: each member has an outcome, and none must be repeated."""
     if not (missing or results.must_begin_anew):  # then a stop does not matter
         return None
-    if stop is not None:  # always, if the run must begin anew
+    if stop is not None:  # a run that must begin anew always has a stop
         return stop
     if not (results.unfinished or results.waiting):  # all tasks on record have ended
         return Stop(
@@ -227,7 +227,7 @@ def write_report(
         check_same_archive(report.run, report.source, report.pin, earlier)
         report = _keep_done_action(report, earlier)
         if earlier == report:  # this step has written it, but the answer was lost
-            return report, True  # it may not be the first: what it replaced is gone
+            return report, True  # perhaps not the first, but a report that it replaced is gone
         if earlier is not None and not may_replace(
             report, earlier, outdated_until, reopened=reopened
         ):

@@ -126,7 +126,7 @@ class Results(Struct):
                 )
 
     def sum_up(self, plan: PlanSummary, verdict: Verdict) -> Report:
-        """Return the report of the run with these totals and those of its plan."""
+        """Return the report of the run, with the totals of these results and of the plan."""
         return Report.of(
             plan.run.id,
             plan.run,
