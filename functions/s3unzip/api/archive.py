@@ -236,12 +236,12 @@ class Archive(Mapping[str, ArchiveMember]):
         else:
             self._location = parse_source(source)
             if self._location.store.is_local:
-                source = self._location.key  # an absolute path: a pickle may be opened elsewhere
+                source = self._location.key  # an absolute path, for a pickle in another folder
             self._adapter = self._context.stores.source(self._location)
         self._source = source
         calls = self._context.calls()
         tail = read_tail(self._adapter, self._location, self._context, calls)
-        self.pin = tail.pin  # `open_archive` accepts it, and then opens only this version
+        self.pin = tail.pin  # given to `open_archive`, it opens only this version
         if pin is not None:
             self._check_pin(pin)
         self._index = read_directory(
@@ -484,7 +484,7 @@ class Archive(Mapping[str, ArchiveMember]):
         for data in decoder.decode(raw):
             yield bytes(data)  # copies only buffers that are not bytes
         self._index.warnings.update(decoder.warnings)
-        # A descriptor may precede the next header (`member.stop`). An empty range takes no request.
+        # The range is empty and needs no request, unless a descriptor precedes the next header.
         descriptor = read(ByteRange(stop, min(member.stop, stop + AFTER_LENGTH)))
         self._index.warnings.update(close_member(member, opened, descriptor))
 

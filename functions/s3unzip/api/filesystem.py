@@ -68,8 +68,8 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
             source = os.fspath(fo).removeprefix("file://").removeprefix("local://")
             protocol = target_protocol or fsspec.utils.get_protocol(source).lower()
             if "::" in source or protocol not in {"file", "local", "s3", "http", "https"}:
-                # s3unzip cannot read it, fsspec may. `_target` keeps the file system alive:
-                # some file systems close their open files when they are freed.
+                # s3unzip cannot read this location, but fsspec may. `_target` keeps the file system
+                # of fsspec alive: some file systems close their open files when they are freed.
                 self._target = fsspec.open(source, "rb", protocol=target_protocol, **options)
                 source = self._target.open()
                 options = {}

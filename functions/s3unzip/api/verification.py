@@ -437,7 +437,8 @@ class _ObjectComparison:
     ) -> None:
         """Compare the objects with keys in [`start`, `stop`) with the members in that range."""
         unlisted = {member.key: member for member in members}
-        # There may be many more extra objects than members, so their keys are not kept.
+        # Unlike `unlisted`, this set stays complete. The keys of extra objects are not collected,
+        # because there may be many more of them than members.
         not_extra = {stop, *unlisted}  # the list can contain `stop`, which is in the next range
         list_page = partial(self.calls.paced, "list")
         for page in list_pages(self._destination, self._prefix, list_page, start, last=stop):
@@ -631,8 +632,8 @@ def read_written(
     Args:
         runs: the records of the runs in chronological order; runs to other buckets are ignored.
         destination: a prefix; if its store has no ETags, no records are read.
-        warn: called with a sentence for each run whose records cannot be read. Such a run counts
-            as lost.
+        warn: called with a sentence for each run whose records cannot be read. The objects of that
+            run count as not recorded.
     """
     written = WrittenObjects()
     if not destination.store.has_etags:
@@ -641,8 +642,8 @@ def read_written(
         try:
             plan = records.find_plan()
             # A small run has only a report.
-            record = plan.run if plan is not None else records.find_report()
-            if record is not None and record.destination.bucket == destination.bucket:
+            run_or_report = plan.run if plan is not None else records.find_report()
+            if run_or_report is not None and run_or_report.destination.bucket == destination.bucket:
                 written.add_run(records)
         except UnreadableRecordError as error:
             if warn is not None:
