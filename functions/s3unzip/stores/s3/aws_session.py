@@ -229,7 +229,7 @@ class AwsSession:
             )
 
     def renew_refused_keys(self, response: Any, attempts: int, **_: object) -> int | None:
-        """Look for other keys if a service has refused these; return 0 to repeat the request.
+        """Look for other keys if a service has refused the keys; return 0 to repeat the request.
 
         botocore calls this after each attempt, as a handler of its event ``needs-retry``.
 

@@ -208,7 +208,7 @@ def explain_profile_error(error: Exception, profile: str) -> errors.S3UnzipError
         case exceptions.RefreshWithMFAUnsupportedError():
             cause = "they have expired, and new ones need an MFA code"
             advice = "run the command again, or s3unzip resume"
-        # Caused by data from a credential process or a cache file, which botocore does not check.
+        # botocore does not check data from a credential process or a cache file.
         case AttributeError() | LookupError() | TypeError() | ValueError():
             cause = f"a credential process or a file returned unexpected data: {cause}"
         case EOFError():

@@ -149,7 +149,8 @@ class ProfileKeys:
             except errors.S3UnzipError as error:
                 self._lookup_result = error
                 raise
-            # There may be no keys while the file is being written; a later lookup will find them.
+            # While a file with the keys is being written, there may be none; a later lookup will
+            # find them.
             if new is not None and (self._keys is None or new.access_key != self._keys.access_key):
                 self._keys = new
                 self._lookup_result = True

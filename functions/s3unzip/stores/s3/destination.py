@@ -594,7 +594,7 @@ def _may_refuse_checksums(answer: ServerAnswer) -> bool:
     return (
         is_unsupported(answer)
         or answer.code == "MalformedXML"  # for the XML of Complete
-        # This error may not name the header. Scaleway also sends it for too many parts.
+        # An InvalidArgument may not name the header. Scaleway also sends it for too many parts.
         or (answer.code == "InvalidArgument" and "Part number" not in answer.message)
         or (  # these codes have many causes, so the message must name the checksum
             answer.code in {"InvalidDigest", "InvalidRequest"}

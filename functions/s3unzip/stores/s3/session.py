@@ -177,7 +177,7 @@ class Session:
             options["timeout"] = timedelta(seconds=self.access.put_seconds)
         else:
             options["read_timeout"] = timedelta(seconds=self.access.stall_seconds)
-            # This would limit the whole request, but a long stream must not be cut off.
+            # The time limit of a whole request must not cut off a long stream.
             options["timeout"] = timedelta(hours=12)
         provider = None if self.access.unsigned else self._aws.keys.obstore_credential
         with self._lock:
@@ -206,8 +206,8 @@ class Session:
             "user_agent": "s3unzip",
         }
         if not PROXIES.isdisjoint(map(str.lower, os.environ)):
-            # With a `proxy_url`, obstore does not read these variables in its own way. To use no
-            # proxy, one must be set, too, and the host excluded from it.
+            # Without a `proxy_url`, obstore would read these variables in its own way. So even to
+            # use no proxy, one is set, and the host is excluded from it.
             options["proxy_url"] = find_proxy(url) or url
             if options["proxy_url"] == url:
                 options["proxy_excludes"] = urlsplit(url).hostname or ""
@@ -215,7 +215,7 @@ class Session:
             # Saves the 3 ms for parsing the root certificates, which are not needed without TLS.
             options["allow_invalid_certificates"] = True
         certificates = self._aws.settings.ca_bundle or os.environ.get("REQUESTS_CA_BUNDLE")
-        # "" stands for the default certificates. For a section, botocore returns a dict.
+        # A dict is a section of the settings file; "" stands for the default certificates.
         if isinstance(certificates, str) and certificates:
             try:
                 options["root_certificate"] = Path(certificates).read_bytes()
@@ -254,8 +254,8 @@ class Session:
         """
         if bucket in self._checked or self.is_forked():  # in a fork, obstore never returns
             return
-        # If the GET of this missing key succeeds, the server answers every request with a page,
-        # even a PUT, with a 200 and an ETag. A HEAD for the bucket would require botocore.
+        # No object has the key of this GET. A server that returns one answers every request with a
+        # page, even a PUT. A GET is sent because a HEAD for the bucket would require botocore.
         answer = ServerAnswer(200, code="", message=NOT_S3)
         try:
             obstore.get(self.reader(bucket), ".s3unzip-reach")
@@ -303,7 +303,7 @@ class Session:
         error does not allow a retry.
         """
         keys = self._aws.keys
-        if keys.failure is not None and PROVIDER in str(error):  # obstore keeps only its text
+        if keys.failure is not None and PROVIDER in str(error):  # obstore keeps only the text
             return keys.failure
         answer = read_answer(error)
         # A HEAD requires s3:GetObject, too, and is never pinned. Its response has no code.

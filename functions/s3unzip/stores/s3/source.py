@@ -251,8 +251,8 @@ class S3Source(Source):
     def stream(self, location: Location, pin: Pin, want: ByteRange) -> Iterator[Buffer]:
         if not want.length:
             return
-        # The request and its errors must name the same version. Meanwhile, another thread may
-        # discover that the credentials do not allow reading versions.
+        # Ask only once: the request and its errors must name the same version, and another thread
+        # may discover in the meantime that the credentials do not allow reading versions.
         version = self._session.readable_version(location.bucket, pin)
         call = Call(get_action(version), location.bucket, location.key, pinned=True)
         try:
@@ -291,10 +291,10 @@ class S3Source(Source):
                     f"{location}: the store gives neither versions nor strong ETags, so a newer "
                     "archive could be taken for the one that was extracted"
                 )
-            # Some servers ignore IfMatch, so the ETag is compared here, too. A HEAD needs the right
-            # GetObject.
+            # Some servers ignore IfMatch, so the ETag is compared here, too.
             count_request("head")
             try:
+                # A HEAD needs the right s3:GetObject.
                 with self._session.explaining(Call("GetObject", location.bucket, location.key)):
                     current = self._session.client("control").head_object(**request)
             except errors.NotFoundError:  # it no longer exists
