@@ -84,7 +84,7 @@ def run_check(name: str, check: Callable[[], Answer]) -> CheckResult:
         ExpiredKeysError: the operator's keys have expired, so no other check can be made either.
     """
     try:
-        with translating_errors(name):  # of answers without the fields that the check reads
+        with translating_errors(name):  # an answer may lack a field that the check reads
             answer = check()
     except NotFoundError as error:
         answer = Answer(FAILURE, str(error), RESTORE)
@@ -226,16 +226,16 @@ def _simulate(runs: DeployedRuns, role: str, actions: list[str], arn: str) -> An
     if all(result["EvalDecision"] == "allowed" for result in results):
         return None
     # The condition keys, such as aws:SourceVpce, that have a value only in a real request.
-    keys = {
+    unknown_keys = {
         key
         for result in results
         for answer in (result, *result.get("ResourceSpecificResults", ()))
         for key in answer.get("MissingContextValues", ())
     }
-    if keys:
+    if unknown_keys:
         return Answer(
             WARNING,
-            f"a simulation does not know {', '.join(sorted(keys))}, which {role} needs",
+            f"a simulation does not know {', '.join(sorted(unknown_keys))}, which {role} needs",
             "see whether the canary is extracted",
         )
     return Answer(

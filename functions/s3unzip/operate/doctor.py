@@ -135,7 +135,7 @@ def check_events(runs: DeployedRuns) -> Answer:
     if topic is not None:
         return _check_topic(runs, topic)
     bucket = runs.outputs["IngestBucket"]
-    # If events are enabled, this object exists and is empty.
+    # If events are enabled, the answer has this field, which is empty.
     if "EventBridgeConfiguration" not in runs.ask(
         "s3:GetBucketNotificationConfiguration", Bucket=bucket
     ):

@@ -95,7 +95,7 @@ def translating_errors(action: str) -> Iterator[None]:
         ) from None
     except exceptions.ClientError as error:
         raise _translate_error(error, action) from None
-    # No XML, or a page in place of JSON; or XML without the elements of the answer.
+    # The answer is not XML, is a page in place of JSON, or lacks a field.
     except (parsers.ResponseParserError, LookupError):
         raise ServiceFaultError(
             f"{action}: the endpoint does not answer as AWS does; check --endpoint-url"
@@ -120,9 +120,9 @@ def _translate_error(error: exceptions.ClientError, action: str) -> S3UnzipError
             "--endpoint-url and AWS_ENDPOINT_URL"
         )
     text = f"{action}: {code}: {message}"
-    for pattern, (kind, advice) in ERROR_KINDS.items():
+    for pattern, (error_class, advice) in ERROR_KINDS.items():
         if re.fullmatch(pattern, code):
-            return kind(text + advice)
+            return error_class(text + advice)
     if "does not exist" in text:  # CloudFormation has no error code for a missing stack
         return NotFoundError(text)
     if status >= 500:
@@ -287,7 +287,7 @@ class DeployedRuns(RunList):
                     statusFilter=RUNNING,
                     maxResults=1_000,  # the maximum that one response contains
                 )
-                # RUN-w1, RUN-w2, ... wait until the functions of a failed execution have ended.
+                # The executions RUN-w1, RUN-w2, ... only wait until functions of a failed one end.
                 if not re.search(r"-w\d+\Z", execution["name"])
             }
         recorded = (

@@ -363,7 +363,7 @@ def _assess_without_report(
         return None
     run = run_id(request, tail.pin, tail.modified)
     state = runs.state(run)
-    # A run at work may be of another archive with this stem; a look-up after its end shows that.
+    # One of these runs may be of another archive with this stem. A look-up after its end shows it.
     if state == RUNNING or RUNNING in map(runs.state, {*same_second_runs} - {run}):
         return RUNNING
     recorded = look_up_run(runs.records(run))
@@ -401,7 +401,8 @@ def _assess_report(report: Report, if_left: Unsettled) -> Unsettled | str | None
         report: the report of the run.
         if_left: the result if the archive should have been deleted or tagged, but was not.
     """
-    # The report was found by the archive's current version, so the same bytes have been put back.
+    # The report says that the archive was replaced, but it is about the current version: the same
+    # bytes have been put back.
     if report.verdict is Verdict.SOURCE_CHANGED:
         return structs.replace(if_left, state="put back")
     if report.after_success is None or not report.archive_left:
