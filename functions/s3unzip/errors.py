@@ -243,5 +243,8 @@ def lasting_errors(root: type[S3UnzipError] = S3UnzipError) -> list[str]:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error means that memory ran out for an object or for a thread's stack."""
+    """Return whether an error means that memory ran out for an object or for a thread's stack.
+
+    For a thread, Python raises a `RuntimeError` with these words.
+    """
     return isinstance(error, MemoryError) or "can't start new thread" in str(error)

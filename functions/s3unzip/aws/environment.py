@@ -179,7 +179,7 @@ class LambdaConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 destination_owner=route.destination_owner,
                 destination_kms_key=route.destination_kms_key,
             )
-            # These two settings are not part of a session, so all routes share one.
+            # The owner and the key are not part of a session, so all routes share one session.
             stores = OpenedStores(access, session=self.stores.session(self.access.at_destination()))
         return Context(
             stores=stores,

@@ -193,7 +193,7 @@ def find_archive(request: Request, context: Context, calls: Calls) -> ArrivedArc
         raise
     except StorageError as error:  # the store would also refuse each later attempt
         refusal = str(error)
-        # This tail has the version of the archive, but no bytes.
+        # `stat` returns a tail with the version of the archive, but without bytes.
         tail = calls.run("head", lambda: source.stat(request.source))
     return ArrivedArchive(request, run_id(request, tail.pin, tail.modified), tail, refusal)
 

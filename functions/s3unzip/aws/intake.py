@@ -400,38 +400,40 @@ class _MemoryRun:
         Returns None and writes nothing if another invocation has planned the run. If the verdict of
         this invocation is COMPLETED, it is always written: no other verdict is better.
         """
-        own = settled.report
+        own_report = settled.report
         archive = self._archive
         records = RunRecords.open(
             self._outer_context.stores, archive.run, self._outer_context.calls()
         )
-        is_completed = own is not None and own.verdict is Verdict.COMPLETED
+        is_completed = own_report is not None and own_report.verdict is Verdict.COMPLETED
         if not is_completed:
             recorded = look_up_run(records)
             check_same_archive(
                 archive.run, archive.request.source, archive.tail.pin, recorded.run_or_report
             )
             earlier = recorded.report
-            if earlier is not None and (own is None or not may_replace(own, earlier, self._began)):
+            if earlier is not None and (
+                own_report is None or not may_replace(own_report, earlier, self._began)
+            ):
                 # The report of another invocation stays.
                 return settled._replace(report=earlier, is_first=False, is_own=False)
             if recorded.plan is not None:
                 return None
-        if own is None:
+        if own_report is None:
             self._write_objects(records, with_all=True)
             return settled
         # Nobody resumes a COMPLETED run, so usually no later step reads its plan.
-        needs_plan = not is_completed or has_nested(own) or own.archive_left
+        needs_plan = not is_completed or has_nested(own_report) or own_report.archive_left
         self._write_objects(records, with_all=needs_plan)
         report, is_first = write_report(
-            own,
+            own_report,
             records,
             self._began,
             # (None, None): none found. A COMPLETED run usually has none yet, so none is looked up.
             looked_up=(None, None) if is_completed else None,
             renderer=self._context if needs_plan else None,
         )
-        return settled._replace(report=report, is_first=is_first, is_own=report == own)
+        return settled._replace(report=report, is_first=is_first, is_own=report == own_report)
 
     def _write_objects(self, records: RunRecords, *, with_all: bool) -> None:
         """Copy the outcomes to the run store or, with `with_all`, all records but the report.

@@ -190,8 +190,8 @@ def scan_segment(
     boundaries = (bit for bit in stop_bits if bit is not None)
     for _ in range(_MAX_SCANS):
         stop_bit = next(boundaries, None)
-        # No boundary is left, so the scan would cover all segments up to the end of the stream.
-        # These may be too many.
+        # No boundary is left, so the scan would cover all segments up to the end of the stream,
+        # which may be more than allowed.
         if stop_bit is None and segment + max_segments < layout.count:
             return None
         chunks = read(*segment_span(start_bit, stop_bit, layout.size))

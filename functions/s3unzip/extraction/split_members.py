@@ -196,7 +196,7 @@ def _begin_slices(
             span=(member_slice.offset, member_slice.offset + size),
             size=size,
             seconds=round(seconds_per_byte * size, 3),
-            part=slice_number,  # of the member; `Slice.parts` are those of the upload
+            part=slice_number,  # a part of the member; `Slice.parts` counts parts of the upload
             parts=len(slices),
             member=row.member.index,
             slice=member_slice,

@@ -155,7 +155,7 @@ class RunRecords:
         try:
             self.store.create(RUN, data)
         except errors.ConflictError:  # a plan is already on record
-            # It is replaced if it is for the same archive, or if it cannot be read.
+            # That plan is replaced if it is for the same archive, or if it cannot be read.
             with suppress(errors.UnreadableRecordError, errors.NotFoundError):
                 check_same_archive(plan.run.id, plan.run.source, plan.run.pin, self.read_plan().run)
             self.store.write(RUN, [data])

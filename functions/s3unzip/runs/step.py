@@ -76,8 +76,8 @@ class TaskAttempt(Step):
         self._earlier = TaskReport(task.id, task.kind, members=0, started=self.started)
         self._shown_counts: Counter[str] = Counter()  # the counts that the progress display shows
         self._shown_outcome_count = 0  # number of outcomes shown on the progress display
-        # Bytes of the archive for progress: `PlannedMember.work` of each member with an outcome.
-        # This is a list because threads can append to a list, but cannot safely add to a number.
+        # Bytes of the archive for progress: `PlannedMember.work` of each member with an outcome. A
+        # list, because threads can append to a list, but cannot safely add to a number.
         self._finished_bytes: list[int] = []
         # The same for the current large member; 0 if it has an outcome, or must be read again.
         self.current_member_bytes = 0

@@ -99,8 +99,8 @@ def parse_location(text: str) -> Location:
     scheme, separator, path = text.partition("://")
     scheme = scheme.lower()
     if not separator:
-        # This text is never read as a path, because such a path can be written as ./s3:/a. The
-        # advice keeps the ARN of an access point, for which the match is empty.
+        # A text with one of these prefixes is never read as a path: such a path can be written as
+        # ./s3:/a. The advice keeps the ARN of an access point, for which the match is empty.
         wrong_prefix = re.match(r"(?i)(s3:/?|s3//|arn:aws[a-z-]*:s3:::|(?=arn:aws))(?=[^/])", text)
         if wrong_prefix is not None:
             raise UsageError(

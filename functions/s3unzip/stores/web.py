@@ -46,9 +46,9 @@ DOWNLOAD = "download the archive first: curl -o archive.zip URL"
 CHANGED = "the archive changed since it was planned"
 # The server does not support ranges (or suffix ranges), or the file is empty.
 NO_RANGES = frozenset({200, 416, 501})
-# These answers to a suffix range say nothing about other ranges. Nexus sends 404.
+# Answers to a suffix range that say nothing about other ranges. Nexus sends 404.
 NO_SUFFIX_RANGES = NO_RANGES | {400, 404, 405, 500}
-# The last two are raised for a chunk whose length is malformed or too large.
+# OverflowError and ValueError are raised for a chunk whose length is malformed or too large.
 BROKEN_ANSWERS = (HTTPError, OverflowError, ValueError)
 PORTS = {"http": 80, "https": 443}
 # `\d` would also match non-ASCII digits. 19 digits are enough for any 63-bit size.

@@ -228,7 +228,7 @@ class DirectoryReader:
             is_folder = self._check_folder(name, sizes, is_empty=is_empty)
             if is_empty:  # ignore the declared sizes
                 sizes = Sizes(0, 0, lacks_value=sizes.lacks_value)
-        # This is a lower bound: the name and the extra field of the local header are still unknown.
+        # `stop` is a lower bound: the name and extra field of the local header are not known yet.
         stop = self._offset + LOCAL_LENGTH + sizes.compressed
         member = Member(
             index=len(self._table.kinds),
@@ -478,8 +478,8 @@ class DirectoryReader:
         if UNSELECTED in table.kinds:
             selected = self._members_of(order, SELECTED)
         failed = array("I", table.numbers(FAILED, KEYLESS))  # with or without a key
-        # Members with `FLAG_WRAPPED` can be larger than declared. By compressed size, they share
-        # the bytes that the declared sizes leave of the limit.
+        # Members with `FLAG_WRAPPED` can be larger than declared. In proportion to their compressed
+        # sizes, they share the bytes that the declared sizes leave of the limit.
         inflation = 0.0  # bytes that each compressed byte may add to the declared size
         if self._wrapped_bytes:
             inflation = (self._policy.limits.total_size - self._declared_size) / self._wrapped_bytes

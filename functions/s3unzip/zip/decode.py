@@ -268,7 +268,7 @@ class _ZipCrypto:
         self._member = member
         self._opened = opened
         self._decrypt = StandardZipDecrypter(password)
-        self.doubt = ""  # end of messages; set once the check byte has accepted the password
+        self.doubt = ""  # for the end of messages, once the check byte has accepted the password
 
     def start(self, lead: bytes) -> None:
         """Check the last byte of `lead`, the encryption header, which is encrypted like the data.

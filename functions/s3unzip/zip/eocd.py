@@ -311,12 +311,12 @@ def _join_zip64(
         return DirectoryEnd(_place_directory(disks, eocd, at), at, disks)
     record_at = yield from _find_zip64_record(archive, declared, locator_at)
     fixed = yield from archive.read(record_at, record_at + ZIP64_EOCD_LENGTH)
-    record = EndRecord._make(_ZIP64_EOCD.unpack(fixed))
-    _compare_zip64(disks, eocd, record, at)
+    zip64 = EndRecord._make(_ZIP64_EOCD.unpack(fixed))
+    _compare_zip64(disks, eocd, zip64, at)
     # A count of 0 disks is treated as 1.
     if locator_disk > disks.last or max(1, disk_count) != len(disks.starts):
         reject("multi-disk", f"the locator declares {disk_count} disks", locator_at)
-    record = _place_directory(disks, record, record_at)
+    record = _place_directory(disks, zip64, record_at)
     return DirectoryEnd(record, record_at, disks, locator_shift=record_at - declared)
 
 

@@ -105,7 +105,7 @@ def _decode_name(raw: bytes, *, is_utf8: bool, policy: Policy) -> tuple[str, str
         try:
             return raw.decode(encoding), None
         except UnicodeDecodeError:
-            return show_name(raw), "name-bad-utf8" if is_utf8 else "name-undecodable"
+            return show_name(raw), ("name-bad-utf8" if is_utf8 else "name-undecodable")
     try:
         return raw.decode("utf-8"), "name-encoding-guess"
     except UnicodeDecodeError:

@@ -215,7 +215,7 @@ class Disks:
 
     def disk_of(self, offset: int) -> int:
         """Return the number of the disk that contains the byte at the absolute `offset`."""
-        # This is the last disk that begins at or before the byte.
+        # The last disk that begins at or before the byte.
         return bisect_right(self.starts, offset) - 1
 
 
