@@ -43,8 +43,16 @@ from s3unzip.errors import lasting_errors
 RUN_DAYS = 7  # maximum duration of an execution; Step Functions allows a year
 # Names of exception classes, as Lambda reports them, for which a retry would fail in the same way.
 FINAL = sorted(lasting_errors())
-# Lambda has no free concurrency (developer guide of Step Functions, "Handling errors").
-THROTTLED = "Lambda.TooManyRequestsException"
+# Lambda cannot invoke the function yet (API_Invoke): there is no free concurrency, or Lambda makes
+# the network of a function in a VPC anew, which it removes after weeks without an invocation. That
+# invocation fails, and so do others for a minute or more (configuration-vpc, functions-states).
+NOT_YET = [
+    "Lambda.TooManyRequestsException",
+    "Lambda.ResourceNotReadyException",
+    "Lambda.ENINotReadyException",
+    "Lambda.CodeArtifactUserPendingException",
+    "Lambda.ResourceConflictException",
+]
 # Faults of S3 while Step Functions itself reads a round's list, or writes the Map's result.
 MAP_FAULTS = ["States.ItemReaderFailed", "States.ResultWriterFailed"]
 # Maximum numbers of waits for a free worker. A wait is at most about a fifth of the time waited so
@@ -240,7 +248,7 @@ class Workflow(Construct):
         Args:
             name: the name of the state.
             function: the function to invoke.
-            waits: the maximum number of retries while Lambda has no free concurrency.
+            waits: the maximum number of retries while Lambda cannot invoke the function yet.
             payload: the input of the function; None: the input of the state.
             output_path: the part of the output that the next state gets.
             result_path: where the response is put into the input of the state; None: it replaces
@@ -256,7 +264,7 @@ class Workflow(Construct):
         )
         task.add_retry(errors=FINAL, max_attempts=0)
         task.add_retry(
-            errors=[THROTTLED],
+            errors=NOT_YET,
             interval=cdk.Duration.seconds(5),
             max_attempts=waits,
             backoff_rate=1.1,
