@@ -25,7 +25,7 @@ from s3unzip.zip import (
 from s3unzip.zip.decode import MemberDecoder
 from s3unzip.zip.members import SELECTED, HeaderTable
 from s3unzip.zip.records import LOCAL_LENGTH
-from s3unzip.zip.wrapped import find_long_members
+from s3unzip.zip.wrapped import MAX_PROBES, find_long_members
 from tests.corpus.ways import Cut, read_index_by
 from tests.support.mac_zips import GIB, WRAP, MacFile, Sparse, build_mac, deflate_zeros, deflated
 from tests.support.zips import DEFLATE
@@ -138,13 +138,14 @@ def _repeat_header(archive: Sparse, number: int, distance: int) -> Sparse:
         (_repeat_header(build_mac(*TWO), 0, WRAP), "offsets-unproven"),
         (build_mac(*THREE, headers=(2, 1, 0)), "offsets-unproven"),
         (build_mac(*_stored(WRAP, 1, 1), headers=(0, 2, 1)), "offsets-unproven"),
+        (build_mac(*_stored(MAX_PROBES * WRAP, 5)), "offsets-unproven"),
         (build_mac(dataclasses.replace(THREE[0], before=WRAP), shift=-WRAP), "prefix-unadjusted"),
         (build_mac(*THREE, eocd={"directory_offset": 5}), "offsets-ambiguous"),
         (build_mac(*THREE, eocd={"directory_size": 0xFFFFFFFF}), "zip64-locator-missing"),
     ],
 )
 def test_offsets_without_proof_are_refused(archive: Sparse, code: str) -> None:
-    """No local header at the right place, or two, or members in another order: nothing is read.
+    """No local header at the right place, two, too many places, another order: nothing is read.
 
     Offsets that lack a prefix of 4 GiB are as those that lack any other prefix.
     """
