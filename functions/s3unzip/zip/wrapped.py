@@ -72,10 +72,22 @@ def find_long_members(table: HeaderTable, start: int) -> Reads[dict[int, int]]:
     total = (start - table.stops[-1]) // WRAP  # number of wraps to add to all lengths together
     # How many 4 GiB wraps to add to the smallest possible offset, by header number.
     wraps = {0: 0, len(table.offsets): total}
-    probes = _Probes(table, start)
+    probes_left = MAX_PROBES
+
+    def find_wraps(number: int, candidates: range) -> Reads[int]:
+        nonlocal probes_left
+        probes_left -= len(candidates)
+        if probes_left < 0:
+            reject(
+                UNPROVEN,
+                f"local headers could be at more than {MAX_PROBES:,} places",
+                table.offsets[number],
+            )
+        return (yield from _find_wraps(table, start, number, candidates))
+
     min_wraps = 0  # the number of wraps never decreases from one header to the next
     for number in _find_crossings(table):
-        min_wraps = yield from probes.find_wraps(number, range(min_wraps, total + 1))
+        min_wraps = yield from find_wraps(number, range(min_wraps, total + 1))
         wraps[number] = min_wraps
     if wraps[0]:  # the loop sets it only if there is a single header
         reject(UNPROVEN, "the first local header is not at its declared offset", table.offsets[0])
@@ -89,7 +101,7 @@ def find_long_members(table: HeaderTable, start: int) -> Reads[dict[int, int]]:
             lengths[first] = wraps[stop] - wraps[first]
             continue
         middle = (first + stop) // 2
-        wraps[middle] = yield from probes.find_wraps(middle, range(wraps[first], wraps[stop] + 1))
+        wraps[middle] = yield from find_wraps(middle, range(wraps[first], wraps[stop] + 1))
         spans += (first, middle), (middle, stop)
     return lengths
 
@@ -109,43 +121,27 @@ def _find_crossings(table: HeaderTable) -> Iterator[int]:
     yield last
 
 
-class _Probes:
-    """Looks for local headers at offsets that differ by multiples of 4 GiB."""
+def _find_wraps(table: HeaderTable, start: int, number: int, candidates: range) -> Reads[int]:
+    """Return how many 4 GiB wraps to add to the smallest possible offset of a local header.
 
-    def __init__(self, table: HeaderTable, start: int) -> None:
-        self._table = table
-        self._directory_start = start
-        self._probes_left = MAX_PROBES
-
-    def find_wraps(self, number: int, candidates: range) -> Reads[int]:
-        """Return how many 4 GiB wraps to add to the smallest possible offset of a local header.
-
-        `candidates` contains the numbers to try. Refuses the archive unless exactly one is correct.
-        """
-        member = self._table.member(number)
-        name = member.name_bytes  # only the beginning of the name if it was cut
-        self._probes_left -= len(candidates)
-        if self._probes_left < 0:
-            reject(
-                UNPROVEN,
-                f"local headers could be at more than {MAX_PROBES:,} places",
-                member.offset,
-            )
-        fitting: list[int] = []
-        for wraps in candidates:
-            at = member.offset + wraps * WRAP
-            raw = yield ByteRange(
-                at, min(at + records.LOCAL_LENGTH + len(name), self._directory_start)
-            )
-            if is_local_header(raw, name):
-                fitting.append(wraps)
-        if len(fitting) != 1:
-            reject(
-                UNPROVEN,
-                f"{len(fitting)} of {len(candidates)} places have the header of {member.path!r}",
-                member.offset,
-            )
-        return fitting[0]
+    `candidates` contains the numbers to try, and the directory begins at `start`. Refuses the
+    archive unless exactly one number is correct.
+    """
+    member = table.member(number)
+    name = member.name_bytes  # only the beginning of the name if it was cut
+    fitting: list[int] = []
+    for wraps in candidates:
+        at = member.offset + wraps * WRAP
+        raw = yield ByteRange(at, min(at + records.LOCAL_LENGTH + len(name), start))
+        if is_local_header(raw, name):
+            fitting.append(wraps)
+    if len(fitting) != 1:
+        reject(
+            UNPROVEN,
+            f"{len(fitting)} of {len(candidates)} places have the header of {member.path!r}",
+            member.offset,
+        )
+    return fitting[0]
 
 
 def lengthen_members(table: HeaderTable, long_members: dict[int, int]) -> None:
