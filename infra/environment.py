@@ -235,12 +235,17 @@ class Environment(Section):
                 yield f"{setting}.existing: {name} looks like an IP address; S3 has no such bucket"
 
     def _explain_prefixes(self) -> Iterator[str]:
-        """Yield a message for each prefix that CDK would refuse with a traceback."""
+        """Yield a message for each prefix that IAM would refuse, or CDK with a traceback."""
         prefixes = {
             **{setting: bucket.prefix for setting, bucket in self.buckets()},
             **{f"routes.{number}": route.prefix for number, route in enumerate(self.routes)},
         }
         for setting, prefix in prefixes.items():
+            if re.search(r"[^\x00-\xff]", prefix):  # the pattern of API_PutRolePolicy
+                yield (
+                    f"{setting}.prefix: {prefix}: the policies of the roles contain it, and IAM "
+                    "accepts only characters of Latin-1 (up to U+00FF): use another prefix, or none"
+                )
             # The ids of cdk-nag's findings contain ARNs, and CDK requires pairs of brackets in ids.
             if re.search(r"[][()]", re.sub(r"\([^][()]*\)|\[[^][()]*\]", "", prefix)):
                 yield (

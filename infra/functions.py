@@ -143,11 +143,11 @@ class Functions(Construct):
             assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
             description=f"{SERVICE} {self._environment.name}: the {name} function",
         )
-        for statement in rights:
+        for statement in [
+            *rights,
+            allow(["logs:CreateLogStream", "logs:PutLogEvents"], log_group.log_group_arn),
+        ]:
             role.add_to_policy(statement)
-        role.add_to_policy(
-            allow(["logs:CreateLogStream", "logs:PutLogEvents"], log_group.log_group_arn)
-        )
         return role, log_group
 
 

@@ -50,13 +50,15 @@ class Rights:
         rights["plan"].append(allow(["s3:DeleteObject"], self._runs_arn))
         for name in READERS:
             rights[name] += self._secrets()
-        buckets = dict(self._environment.buckets()).values()
-        keys = sorted(
-            filter(None, {self._environment.kms_key, *(bucket.kms_key for bucket in buckets)})
-        )
+        keys = {
+            self._environment.kms_key,
+            *(bucket.kms_key for _, bucket in self._environment.buckets()),
+        }
         for allowed in rights.values():
-            if keys:
-                allowed.append(allow(["kms:Decrypt", "kms:GenerateDataKey"], *keys))
+            if any(keys):
+                allowed.append(
+                    allow(["kms:Decrypt", "kms:GenerateDataKey"], *sorted(filter(None, keys)))
+                )
             if self._environment.network.subnets:
                 allowed.append(allow([f"ec2:{action}" for action in INTERFACES], "*"))
         return rights

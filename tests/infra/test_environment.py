@@ -170,6 +170,7 @@ def test_a_wrong_file_is_one_line(tmp_path: Path, before: str, after: str, line:
             "work.prefix: a(b]/: synthesis with CDK needs brackets in pairs",
         ),
         ({"destination.prefix": "a}b/"}, "destination.prefix must match"),
+        ({"ingest.prefix": "żródło/"}, "ingest.prefix: żródło/: the policies of the roles contain"),
         ({"work.existing": "ab"}, "work.existing must have at least 3 characters; it is 'ab'"),
         ({"stack.tags.Team": "R&D"}, "stack.tags: tag 'Team': S3 takes no '&' in a tag"),
         ({"stack.tags.aws:x": "y"}, "stack.tags: tag 'aws:x': keys that begin with aws: belong to"),
