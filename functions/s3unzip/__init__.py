@@ -12,8 +12,8 @@ from importlib import import_module
 
 from s3unzip.version import __version__ as __version__
 
-# Type checkers treat it as true. It is not imported from `typing`, because a command should be able
-# to catch Ctrl-C before slow imports.
+# Type checkers treat a variable with this name as true. It is not imported from `typing`, because a
+# command should be able to catch Ctrl-C before slow imports.
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ PROCESS_VARIABLES = {
     # glibc returns freed buffers of at least this size to the system. Otherwise glibc would keep
     # these buffers with holes between them, and a worker would hold twice the memory that it uses.
     "MALLOC_MMAP_THRESHOLD_": str(4 * MIB),
-    # Otherwise numpy's OpenBLAS starts a thread for each processor at import, which takes 30 ms of
-    # CPU time. OpenBLAS is for linear algebra, which a scan does not need.
+    # By default, numpy's OpenBLAS starts a thread for each processor at import, which takes 30 ms
+    # of CPU time. OpenBLAS is for linear algebra, which a scan does not need.
     "OPENBLAS_NUM_THREADS": "1",
 }
 

@@ -147,7 +147,7 @@ def _end_failed(
 def _find_start(config: LambdaConfig, detail: dict[str, Any], ended: float) -> float:
     """Return when an execution began that ended at `ended`; after a redrive, when that began."""
     execution = find_execution(config, detail["name"])
-    # If it began after `ended`, it has been redriven since.
+    # An execution that began after `ended` has been redriven since.
     if execution is None or execution.began >= ended:
         return float(detail["startDate"] / 1_000)
     return execution.began

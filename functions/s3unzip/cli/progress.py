@@ -176,7 +176,8 @@ class RunDisplay(Progress):
             # Other members are extracted while a huge one is scanned.
             if plan is None or self._phase not in {"scan", EXTRACTING}:
                 return Figures(title, None, note=self.note)
-            # Both count compressed bytes and a constant for each member (`PlannedMember.work`).
+            # `bytes_done` and `work` are sums of `PlannedMember.work`: compressed bytes and a
+            # constant for each member.
             share = min(1.0, max(0.0, counts["bytes_done"] / max(1, plan.work)))
             # The share does not count scanned bytes, so it does not tell when a scan ends.
             has_estimate = (

@@ -198,8 +198,8 @@ class Stopping:
         finally:
             interval = 0.0
             if signal.SIGALRM in self._handlers:  # a signal has called `_stop`
-                # The hook stays, because the program ends and frees objects: this may discard the
-                # exception again.
+                # Keep the hook: Python may discard the exception again when the program ends and
+                # its objects are freed.
                 _, interval = signal.setitimer(signal.ITIMER_REAL, *replaced_timer)
             else:
                 sys.unraisablehook = replaced_hook

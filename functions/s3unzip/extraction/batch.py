@@ -134,7 +134,8 @@ def _extract_neighbours(
                 attempt.note_failed(row, error.finding)
         else:
             verified = row.with_crc(decoded.crc32)
-            # Made here because the same code is slower in the pool's thread, which has just woken.
+            # Make the facts here: the same code is slower in the pool's thread, which has just
+            # woken.
             facts = object_facts(verified.key, verified.member, attempt.run)
             pool.submit((verified, facts), decoded.content)
         attempt.show_progress()

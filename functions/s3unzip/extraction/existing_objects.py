@@ -160,7 +160,7 @@ def resolve_conflict(
             row = row.with_crc(read_crc())
         if row.member.cipher is not None and stored.crc32 is None:
             # A large AE-2 member was written before the CRC-32 of its content was known, so read
-            # the object to compute it. If it was deleted after `find_object`, it stays unknown.
+            # the object to compute it. If the object is gone by now, the CRC-32 stays unknown.
             read = partial(read_stored, destination, row.key, is_gzip=options.as_gzip is not None)
             stored = calls.paced("get", read) or stored
     if has_content(stored, row.member, options):

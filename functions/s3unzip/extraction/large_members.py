@@ -194,8 +194,8 @@ def allowed_size(run_step: Step, member: Member) -> int:
     """
     if not member.is_wrapped:
         return member.size
-    # Each such member may grow by `inflation` bytes per compressed byte. This ratio keeps the whole
-    # run within its limit.
+    # The content of a wrapped member may exceed its declared size by `inflation` bytes for each
+    # compressed byte. This ratio keeps the whole run within its limit.
     return min(
         member.size + int(member.compressed_size * run_step.run.inflation),
         largest_size(member, run_step.context.policy),

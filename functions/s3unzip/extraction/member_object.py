@@ -264,7 +264,8 @@ def object_facts(key: str, member: Member, run: Run) -> ObjectFacts:
     if member.mtime is not None:
         metadata[MTIME_KEY] = str(member.mtime)
     if member.mode is not None:
-        # The file type is left out. Some writers do not store the owner's permission to read.
+        # Without the file type, and with the owner's permission to read, even if the writer of the
+        # archive did not store it.
         metadata[MODE_KEY] = f"{member.mode & 0o7777 | OWNER_READS:o}"
     encoding = "gzip" if run.options.as_gzip is GzipForm.ENCODING else None
     properties = run.options.objects

@@ -112,6 +112,7 @@ def _translate_error(error: exceptions.ClientError, action: str) -> S3UnzipError
     code = fault.get("Code", "")
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     message = fault.get("Message") or ""
+    # Some emulators say so only in the message.
     if UNSUPPORTED.fullmatch(code) or "not yet implemented" in str(error).lower():
         return UnsupportedError(f"this endpoint does not support {action}")
     if (not code or message.lstrip().startswith("<")) and status < 500:  # the page of a web server

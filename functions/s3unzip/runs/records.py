@@ -118,7 +118,7 @@ class RunRecords:
             UnreadableRecordError: the summary is damaged or from another version of s3unzip.
         """
         data = self.store.read(RUN)
-        # Format 3 has no such field.
+        # Records of format 3 do not contain their format.
         format_number = self._decode(RUN, data, dict).get("format", 3)
         if format_number != RECORDS_FORMAT:
             raise errors.UnreadableRecordError(

@@ -220,7 +220,7 @@ def _stat_part(source: Source, location: Location, calls: Calls, number: int) ->
 
 
 def _join_pins(pins: Sequence[Pin], named: Pin) -> Pin:
-    # `named` is the pin of the part whose name is that of the archive.
+    # Returns the pin of all parts. `named` is the pin of the part with the name of the archive.
     if len(pins) == 1:  # a single piece is a whole archive
         return named
     return replace(named, size=sum(pin.size for pin in pins), parts=tuple(pins))

@@ -44,7 +44,7 @@ MAX_REDIRECTS = 5
 CONNECTIONS = 64  # number of connections kept open to a host
 DOWNLOAD = "download the archive first: curl -o archive.zip URL"
 CHANGED = "the archive changed since it was planned"
-# The server does not support ranges (or suffix ranges), or the file is empty.
+# The statuses of a server without support for ranges (or suffix ranges), or with an empty file.
 NO_RANGES = frozenset({200, 416, 501})
 # Answers to a suffix range that say nothing about other ranges. Nexus sends 404.
 NO_SUFFIX_RANGES = NO_RANGES | {400, 404, 405, 500}
@@ -189,7 +189,7 @@ class WebSource(Source):
     def _follow(self, location: Location, headers: dict[str, str]) -> BaseHTTPResponse:
         """Return the response after redirects; send the password only to the host of the URL."""
         first = target = _parse(f"{location.scheme}://{location.bucket}/{location.key}")
-        # Empty without a user in the URL. Latin-1 keeps the bytes of the URL, as curl does.
+        # No headers if the URL has no user. Latin-1 keeps the bytes of the URL, as curl does.
         credentials = make_headers(basic_auth=unquote(first.auth or "", "latin-1"))
         timeout = Timeout(connect=self._config.connect_seconds, read=self._config.stall_seconds)
         for _ in range(MAX_REDIRECTS + 1):

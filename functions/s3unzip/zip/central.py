@@ -507,7 +507,7 @@ class DirectoryReader:
         wrapped.lengthen_members(table, long_members)
         for number in long_members:
             self._wrapped_bytes += table.compressed_sizes[number]
-            # Discard this fault: it was derived from only the lower 32 bits of both sizes.
+            # Discard a "bomb-ratio": it was derived from only the lower 32 bits of both sizes.
             if table.kinds[number] == FAILED and table.codes[number] == "bomb-ratio":
                 table.kinds[number] = SELECTED
             # `KeyChecker.finish` needs the key of each failed member. Members of other kinds have

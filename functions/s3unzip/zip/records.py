@@ -206,7 +206,7 @@ def read_utc_time(extras: Extras) -> int | None:
     Returns None if no field has this time. The DOS time, in contrast, has no time zone.
     """
     for payload in extras.of(EXTENDED_TIMESTAMP):
-        # The field has one byte of flags, in which bit 0 announces this time, and 4 bytes of time.
+        # One byte of flags, in which bit 0 announces the modification time, and 4 bytes of time.
         if len(payload) >= 5 and payload[0] & 1:
             return int.from_bytes(payload[1:5], "little", signed=True)
     for payload in extras.of(UNIX_TIMES):  # of old Info-ZIP and macOS; the access time comes first
@@ -214,7 +214,7 @@ def read_utc_time(extras: Extras) -> int | None:
             return int.from_bytes(payload[4:8], "little", signed=True)
     for payload in extras.of(NTFS):  # 4.5.5: of 7-Zip, WinZip and WinRAR
         ticks = int.from_bytes(payload[8:16], "little")
-        # Tag 1 has 24 bytes: three timestamps, of which the first is this time.
+        # Tag 1 has 24 bytes: three timestamps, of which the first is the modification time.
         if payload[4:8] == b"\1\0\x18\0" and ticks in _NTFS_TICKS:
             return (ticks - _NTFS_TICKS.start) // 10_000_000
     return None

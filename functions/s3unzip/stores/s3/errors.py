@@ -217,7 +217,7 @@ def read_answer(error: Exception) -> ServerAnswer:
     if isinstance(error, botocore_errors()):
         return _read_botocore(error)
     text, _, details = str(error).partition("\n\nDebug source:")
-    if "redirect without LOCATION" in text:
+    if "redirect without LOCATION" in text:  # obstore's words for a 301 from S3
         return ServerAnswer(301, "PermanentRedirect", "the bucket is in another region")
     status = _STATUS.search(text)
     if status is None:
