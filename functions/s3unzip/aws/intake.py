@@ -143,9 +143,9 @@ class Invocation(NamedTuple):
 def _handle_put(put: ArchivePut, request: Request, invocation: Invocation, attempts: int) -> None:
     """Extract the current version, or start its run; finish what earlier attempts left undone.
 
-    They may have begun to extract an older version, which is gone: `end_run` is repeated for its
-    runs. If none of them has a report, the current version is extracted again, because the older
-    version might have overwritten its members.
+    Earlier attempts may have begun to extract an older version, which is gone: `end_run` is
+    repeated for the runs of that version. If none of these runs has a report, the current version
+    is extracted again, because the older version might have overwritten its members.
 
     Args:
         put: the archive, as identified by the event.

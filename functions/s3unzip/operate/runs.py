@@ -51,7 +51,7 @@ from s3unzip.stores.s3.aws_session import AwsSession
 from s3unzip.stores.s3.botocore_clients import let_requester_pay
 from s3unzip.stores.s3.session import Session
 
-PAYER_OUTPUT = "IngestPayer"  # the stack has this output if whoever reads archives pays for that
+PAYER_OUTPUT = "IngestPayer"  # output of a stack that reads archives as the requester who pays
 STOP_SECONDS = 60.0  # maximum time to wait for a stopped execution to end
 # The operations that require IAM actions of other names, with these actions.
 IAM_ACTIONS = {
@@ -192,7 +192,7 @@ class DeployedRuns(RunList):
 
     def client(self, service: str, region_of: str = "") -> Any:
         """Return the client for a service in the region of the stack, or of the ARN `region_of`."""
-        region = None  # the region of the stack; the fourth field of an ARN is its region
+        region = None  # the region of the stack, unless the fourth field of the ARN is another one
         if region_of.startswith("arn:") and region_of.split(":")[3] != self.region:
             region = region_of.split(":")[3]
         if (service, region) not in self._clients:

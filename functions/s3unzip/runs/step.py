@@ -111,7 +111,7 @@ class TaskAttempt(Step):
         self.outcomes.append(outcome)
         if self.task.is_whole:  # for scans and slices, `count_member_bytes` counts the work
             self._finished_bytes.append(row.work)
-            self.current_member_bytes = 0  # they are part of its work
+            self.current_member_bytes = 0  # `row.work` includes these bytes
 
     def note_failed(self, row: PlannedMember, finding: errors.Finding) -> None:
         """Add the outcome of a member that could not be extracted."""

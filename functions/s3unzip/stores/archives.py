@@ -333,8 +333,9 @@ def locate_part(location: Location, number: int, *, is_last: bool = False) -> Lo
 def make_archive_test(location: Location, pin: Pin, destination: Location) -> Callable[[str], bool]:
     """Return a function that tests whether a key is that of the archive or of one of its parts.
 
-    A file can have several paths, because of linked folders or case-insensitive file systems. This
-    is tested only if the archive lies below the folder `destination`, because the test takes time.
+    A file can have several paths, because of linked folders or case-insensitive file systems. The
+    other paths are tested only if the archive lies below the folder `destination`, because the test
+    takes time.
     """
     count = len(pin.parts or ())
     parts = [
@@ -357,7 +358,8 @@ def make_archive_test(location: Location, pin: Pin, destination: Location) -> Ca
         if path is None:  # no part has this name
             return False
         with suppress(OSError, ValueError):  # one of the two files does not exist
-            # A member at `key` would replace a symbolic link to the archive, not the archive.
+            # `lstat`: a member at `key` would replace a symbolic link to the archive, not the
+            # archive.
             return key in keys or os.path.samestat(os.lstat(key), path.stat())
         return False
 

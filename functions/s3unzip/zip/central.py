@@ -544,12 +544,12 @@ def _is_empty(form: _HeaderForm, crc32: int, sizes: Sizes) -> bool:
 
     Some writers declare the size that the folder has on a disk. A directory has no content if its
     CRC-32 is 0 and its data is not longer than an empty stream. But encrypted data, and data of a
-    method that is not in `_EMPTY_STREAM`, can have content even if it is so short. Such a directory
-    must declare no size, or have no data at all.
+    method that is not in `_EMPTY_STREAM`, can have content even if it is so short. A directory with
+    such data must declare no size, or have no data at all.
     """
     max_empty = _EMPTY_STREAM.get(form.method, _EMPTY_OTHER)
     if form.is_encrypted:
-        max_empty += Cipher(version=2, strength=3).overhead  # that of the longest key
+        max_empty += Cipher(version=2, strength=3).overhead  # the overhead with the longest key
     can_have_content = form.is_encrypted or form.method not in _EMPTY_STREAM
     if can_have_content and sizes.size:
         max_empty = 0

@@ -349,10 +349,10 @@ def _open_cipher(
 
     Both ciphers have the same methods and attributes. The `start` method is called with the first
     `lead_length` bytes and uses them to check the password. If the member has a data descriptor,
-    ZipCrypto's check needs `opened`, the local header. Then `decrypt` is called with the data in
-    order, in pieces of any size. `doubt` is added to messages about the decrypted data, to warn
-    that the password might still be wrong. It is empty until `start` is called, and if `start` has
-    confirmed the password.
+    ZipCrypto's check needs `opened`, the local header. After `start`, `decrypt` is called with the
+    data in order, in pieces of any size. `doubt` is added to messages about the decrypted data, to
+    warn that the password might still be wrong. It is empty until `start` is called, and if `start`
+    has confirmed the password.
     """
     if member.cipher is None:
         return None
