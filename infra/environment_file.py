@@ -124,6 +124,7 @@ _EXPECTED = {
     "string_type": "must be text",
     "string_too_short": "must have at least {min_length} characters",
     "string_too_long": "must have at most {max_length} characters",
+    "too_long": "must have at most {max_length} entries",
     "greater_than": "must be more than {gt}",
     "greater_than_equal": "must be at least {ge}",
     "less_than": "must be less than {lt}",

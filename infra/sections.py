@@ -46,7 +46,7 @@ class StackSection(Section):
     retain: bool  # keep buckets, dead letters and logs when the stack is destroyed
     account: AccountId | None = None  # None: the account of the credentials
     region: Annotated[str, Field(pattern=r"^[a-z]{2,4}(-[a-z]+)+-\d$")] | None = None
-    tags: dict[str, str] = Field(default={})
+    tags: dict[str, str] = Field(default={}, max_length=49)  # 50 with the stack's own
     permissions_boundary: PolicyArn | None = None  # of every role that the stack creates
     qualifier: Annotated[str, Field(pattern=r"^[a-z0-9]{1,10}$")] = "hnb659fds"  # of the bootstrap
 

@@ -173,6 +173,10 @@ def test_a_wrong_file_is_one_line(tmp_path: Path, before: str, after: str, line:
         ({"ingest.prefix": "żródło/"}, "ingest.prefix: żródło/: the policies of the roles contain"),
         ({"work.existing": "ab"}, "work.existing must have at least 3 characters; it is 'ab'"),
         ({"stack.tags.Team": "R&D"}, "stack.tags: tag 'Team': S3 takes no '&' in a tag"),
+        (
+            {"stack.tags": {f"t{n}": "" for n in range(50)}},
+            "stack.tags must have at most 49 entries",
+        ),
         ({"stack.tags.aws:x": "y"}, "stack.tags: tag 'aws:x': keys that begin with aws: belong to"),
         ({"functions.intake.reserved_concurrency": 1}, "reserved_concurrency: 1 is too little"),
         ({"options.objects.storage_class": "COLD"}, "storage class 'COLD': unknown"),
