@@ -148,8 +148,7 @@ class S3UnzipStack(cdk.Stack):
         outputs = _outputs(
             environment, storage=storage, functions=functions, workflow=workflow, intake=intake
         )
-        outputs["DashboardUrl"] = dashboard.url
-        for key, value in outputs.items():
+        for key, value in {**outputs, "DashboardUrl": dashboard.url}.items():
             cdk.CfnOutput(self, key, value=value)
 
 

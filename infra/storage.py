@@ -59,6 +59,10 @@ class Storage(Construct):
         )
         if isinstance(self.ingest, s3.Bucket):
             _send_events(self.ingest)
+        # A bucket that outlives the stack keeps the policy that refuses requests without TLS.
+        cdk.RemovalPolicies.of(self).apply(
+            self.removal, apply_to_resource_types=["AWS::S3::BucketPolicy"]
+        )
 
     def destination_of(self, section: BucketSection) -> s3.IBucket:
         """Return the bucket of a destination, which belongs to the environment or to a route."""

@@ -147,11 +147,11 @@ def test_buckets(synthesized: Callable[[str], Synthesized], variant: str, policy
         for name, bucket in made.resources("AWS::S3::Bucket").items()
     ] == [(policy, {True}, [{"ServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}}])] * 3
     assert [
-        statement.get("Condition")
-        for one in made.resources("AWS::S3::BucketPolicy").values()
+        (made.template["Resources"][name]["DeletionPolicy"], statement.get("Condition"))
+        for name, one in made.resources("AWS::S3::BucketPolicy").items()
         for statement in one["PolicyDocument"]["Statement"]
         if statement["Effect"] == "Deny"
-    ].count({"Bool": {"aws:SecureTransport": "false"}}) == 3
+    ].count((policy, {"Bool": {"aws:SecureTransport": "false"}})) == 3
 
 
 VERSIONS = {"VersioningConfiguration": {"Status": "Enabled"}}
