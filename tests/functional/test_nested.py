@@ -241,8 +241,9 @@ def test_the_budget_is_for_all_levels(world: World) -> None:
 
 
 def test_an_object_that_was_replaced_is_not_opened(world: World) -> None:
-    """What is under the key must still be what the run wrote."""
+    """What is under the key must still be what the run wrote, and cost no more than allowed."""
     report = world.run_request(world.request(wrap(1), ONE))
+    assert [one.reason for one in world.machine.run_nested(report, max_cost=0.0)] == ["not-begun"]
     world.out.objects["archive/inner.zip"] = replace(
         world.out.objects["archive/inner.zip"], body=wrap(3)
     )
@@ -253,8 +254,11 @@ def test_the_password_opens_inner_archives() -> None:
     """The password opens what is inside too, and selections do not apply there."""
     inner = build(seal_aes(Entry("secret.txt", b"secret"), b"pw"), Entry("other.csv", b"1"))
     outer = build(seal_aes(Entry("inner.zip", inner, DEFLATE), b"pw"), Entry("x.txt", b"x"))
-    options = Options(nested_depth=1, include=("*.zip",), password_ref="file:p")
-    assert Tree(outer, options, World(policy=Policy(password=b"pw"))).keys == {
+    assert Tree(
+        outer,
+        Options(nested_depth=1, include=("*.zip",), password_ref="file:p"),
+        World(policy=Policy(password=b"pw")),
+    ).keys == {
         "inner.zip",
         "inner/secret.txt",
         "inner/other.csv",

@@ -446,10 +446,10 @@ class OneRunMachine:
         with self.open() as machine:
             return machine.resume(run, failed=failed)
 
-    def run_nested(self, report: Report) -> list[NestedRun]:
+    def run_nested(self, report: Report, max_cost: float | None = None) -> list[NestedRun]:
         with self.open() as machine:
             machine._lock(report.run)
-            return list(machine.run_nested(report))
+            return list(machine.run_nested(report, max_cost))
 
 
 @dataclass(slots=True)

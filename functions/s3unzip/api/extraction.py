@@ -36,7 +36,6 @@ from s3unzip.globs import WILDCARDS, compile_glob, has_wildcards
 from s3unzip.local.destination_objects import check_extra, clear_extra
 from s3unzip.local.machine import Machine, open_machine
 from s3unzip.model import Location, Options, Report, Request
-from s3unzip.planning.plan import Plan
 from s3unzip.planning.select import parse_template
 from s3unzip.settings import Tuning
 from s3unzip.stores import Stores
@@ -78,7 +77,7 @@ def extract(  # noqa: PLR0913 - options of a public function
         limits: limits on what an archive may demand, as for `open_archive`.
         workers: maximum number of processes, including this one. None means one per processor.
         tuning: how to divide the work. None means the defaults for this number of workers.
-        max_cost: maximum cost in dollars. A run with a higher estimate writes nothing.
+        max_cost: maximum cost of each run in dollars. One with a higher estimate writes nothing.
         after_success: action on the archive of a complete run: ``delete`` or ``tag=NAME=VALUE``.
         endpoint_url: URL of the S3 server. None means the variable ``AWS_ENDPOINT_URL``, or AWS.
         stores: how to reach S3 and web servers, and where to keep records.
@@ -133,17 +132,11 @@ def extract_one(
     Returns:
         The report of the archive. `progress` receives the results of the nested archives.
     """
-
-    def planned(plan: Plan) -> None:
-        if max_cost is not None:
-            machine.check_cost(plan, max_cost)
-        progress.planned(plan.summary)
-
-    report = machine.run(request, planned, warn)
+    report = machine.run(request, lambda plan: progress.planned(plan.summary), warn, max_cost)
     if confirm is not None:
         report = clear_extra(report, machine.context, confirm)
     progress.reported(report)
-    for nested_report in machine.run_nested(report):
+    for nested_report in machine.run_nested(report, max_cost):
         progress.nested(nested_report)
     return report
 

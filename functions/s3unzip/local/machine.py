@@ -41,7 +41,8 @@ from s3unzip.model import (
     TaskKind,
     Verdict,
 )
-from s3unzip.planning.plan import Plan
+from s3unzip.planning.cut import choose_workers
+from s3unzip.planning.plan import Plan, preview_tasks
 from s3unzip.planning.reading import Reading, read_tail
 from s3unzip.planning.select import check_selection
 from s3unzip.pricing import Job, Platform, local
@@ -102,6 +103,7 @@ class Machine:
         request: Request,
         planned: Callable[[Plan], None] | None = None,
         warn: Callable[[str], object] | None = None,
+        max_cost: float | None = None,
     ) -> Report:
         """Extract one archive from scratch; return the report. To continue a run, call `resume`.
 
@@ -109,6 +111,7 @@ class Machine:
             request: archive, destination and options.
             planned: called with the plan before the first task begins; an exception stops the run.
             warn: called with a sentence for each glob that matches no member.
+            max_cost: the maximum estimated cost in dollars; None: no limit.
         """
         context = self.context
         calls = context.calls()
@@ -126,27 +129,28 @@ class Machine:
         run = run_id(request, tail.pin, tail.modified)
 
         def prepare(reading: Reading) -> None:
+            """Raise an error if the run may not begin; only then forget the earlier run."""
             check_selection(request.options, reading.index, warn)
-            context.stores.destination(request.destination).check_reachable()
+            if max_cost is not None:
+                self._check_cost(request, reading, max_cost)
+            self._check_destination(request, reading)
             self._begin_anew(run)
 
-        def accept(plan: Plan) -> None:
-            """Raise an error if the caller rejects the plan, or the destination cannot take it."""
-            if planned is not None:
-                planned(plan)
-            size = plan.summary.bytes_out
-            if request.options.as_gzip is not None:
-                # A gzip file is about as large as the member's compressed data.
-                size = plan.summary.bytes_in
-            collides = "case-collision" in plan.summary.warnings  # lenient runs keep the last file
-            context.stores.destination(request.destination).check_ready(
-                size, needs_case=collides and not request.options.lenient
-            )
-
         settled = loop.begin_run(
-            request, context, loop.KnownArchive(tail=tail), calls, check=prepare, planned=accept
+            request, context, loop.KnownArchive(tail=tail), calls, check=prepare, planned=planned
         )
         return self._do_rounds(settled)
+
+    def _check_destination(self, request: Request, reading: Reading) -> None:
+        """Raise an error if the destination cannot be reached, or cannot take the members."""
+        destination = self.context.stores.destination(request.destination)
+        destination.check_reachable()
+        size = reading.index.selected.size
+        if request.options.as_gzip is not None:
+            # A gzip file is about as large as the member's compressed data.
+            size = reading.index.selected.compressed_size
+        collides = "case-collision" in reading.index.warnings  # lenient runs keep the last file
+        destination.check_ready(size, needs_case=collides and not request.options.lenient)
 
     def _begin_anew(self, run: str) -> None:
         """Lock a run, and delete the records and uploads of any earlier run with the same id."""
@@ -162,18 +166,18 @@ class Machine:
                 drop_leftovers(Step(plan.run, self.context, calls))
         records.delete_records()
 
-    def check_cost(self, plan: Plan, max_cost: float) -> None:
-        """Raise `BudgetError` if the estimated cost of a plan is above `max_cost` dollars."""
+    def _check_cost(self, request: Request, reading: Reading, max_cost: float) -> None:
+        """Raise `BudgetError` if the estimated cost of a run is above `max_cost` dollars."""
         from s3unzip.estimate import check_budget, estimate  # noqa: PLC0415 - rarely needed
 
-        run = plan.summary.run
+        tasks = preview_tasks(request, reading, self.context)
         check_budget(
             estimate(
-                run,
-                [*plan.tasks, *plan.copies],
-                describe_machine(run, self._config, self._workers.processes),
+                request,
+                tasks,
+                describe_machine(request, self._config, self._workers.processes),
                 self.context.tuning,
-                workers=plan.summary.workers,
+                workers=choose_workers(tasks, self.context.tuning),
             ),
             max_cost,
         )
@@ -211,12 +215,13 @@ class Machine:
             )
         return self._do_rounds(loop.resume(run, self.context, failed=failed))
 
-    def run_nested(self, report: Report) -> Iterator[NestedRun]:
+    def run_nested(self, report: Report, max_cost: float | None = None) -> Iterator[NestedRun]:
         """Extract the archives that a run extracted, level by level; yield the result of each.
 
         All nested archives share one budget: each can use what the archives before it left. The
         results are also written to ``nested.jsonl`` of each outer run. The file of the outermost
-        run is written last, so it shows that no nested archive was skipped.
+        run is written last, so it shows that no nested archive was skipped. A nested archive whose
+        run would cost more than `max_cost` dollars is not extracted.
         """
         if not has_nested(report):
             return
@@ -235,7 +240,7 @@ class Machine:
                 yield from results
                 for outcome in outcomes:
                     result, nested = self._run_inner(
-                        nested_request(run, outcome.key, budget), report
+                        nested_request(run, outcome.key, budget), report, max_cost
                     )
                     if nested is not None:
                         budget = subtract_run(budget, nested, self.context)
@@ -249,10 +254,12 @@ class Machine:
         finally:
             make_latest(self._home, report.run)  # the runs of the nested archives began later
 
-    def _run_inner(self, request: Request, outermost: Report) -> tuple[NestedRun, Report | None]:
+    def _run_inner(
+        self, request: Request, outermost: Report, max_cost: float | None
+    ) -> tuple[NestedRun, Report | None]:
         """Extract a nested archive; return the result, and the report of its run if it began."""
         try:
-            report = self._inner.run(request)
+            report = self._inner.run(request, max_cost=max_cost)
         except (InterruptedRunError, KeyboardInterrupt) as interrupt:
             raise InterruptedRunError(
                 f"stopped: the archives inside {outermost.source} are not all extracted; continue "

@@ -206,10 +206,15 @@ def _summarize(
 def preview_plan(request: Request, context: Context) -> tuple[Reading, list[Task]]:
     """Return the directory and all tasks of a run, without writing anything."""
     reading = read_archive(request, context, context.calls())
+    return reading, preview_tasks(request, reading, context)
+
+
+def preview_tasks(request: Request, reading: Reading, context: Context) -> list[Task]:
+    """Return all tasks of a run whose directory was read, without writing anything."""
     cutter = make_cutter(request, reading, context)
     for _ in cut_and_encode(reading, cutter):
         pass  # this fills the cutter; the encoded rows are not needed
-    return reading, [*order_tasks(cutter.tasks), *cutter.copies]
+    return [*order_tasks(cutter.tasks), *cutter.copies]
 
 
 def make_cutter(request: Request, reading: Reading, context: Context) -> TaskCutter:

@@ -662,8 +662,9 @@ def test_options_take_lists_and_texts() -> None:
 def test_wrong_requests_are_refused_before_work(
     wrong: dict[str, Any], words: str, path: Path, tmp_path: Path, stores: StoreConfig
 ) -> None:
-    """A reader as source, no workers and a negative cost limit write nothing."""
-    out = tmp_path / "out"
+    """A reader as source, no workers and a negative cost limit write nothing, and no record."""
     with pytest.raises(UsageError, match=words):
-        s3unzip.extract(**{"source": path, "destination": out, "stores": stores, **wrong})
-    assert [path for path in out.rglob("*") if path.is_file()] == []
+        s3unzip.extract(
+            **{"source": path, "destination": tmp_path / "out", "stores": stores, **wrong}
+        )
+    assert [file for file in tmp_path.rglob("*") if file.is_file()] == [path]
