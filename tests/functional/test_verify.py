@@ -1,6 +1,7 @@
 """Verify: every way in which a destination can differ, and who says that an object is right."""
 
 import random
+import threading
 import weakref
 import zipfile
 from collections import Counter
@@ -25,14 +26,8 @@ from s3unzip.errors import RejectedError, ServiceFaultError, StorageError, Throt
 from s3unzip.model import GzipForm, Location, Options, Request, Verdict, decode, encode
 from s3unzip.stores.listing import BEYOND
 from s3unzip.stores.ports import ListPage, ObjectFacts, StoredObject
-from tests.support import processes, servers
-from tests.support.memory import (
-    TINY,
-    MemoryBucket,
-    MemoryStores,
-    World,
-    check_fields,
-)
+from tests.support import memory_server, processes, servers
+from tests.support.memory import TINY, MemoryBucket, MemoryStores, World, check_fields
 from tests.support.zips import Entry, build, log_lines
 
 MEMBERS = [
@@ -47,13 +42,10 @@ class Extracted:
     def __init__(self, options: Options | None = None, world: World | None = None) -> None:
         self.world = world or World()
         self.request = self.world.request(build(*MEMBERS), options)
+        self.out = self.world.out
         self.report = self.world.run_request(self.request)
         assert self.report.verdict is Verdict.COMPLETED
         self.lines: dict[str, ComparedObject] = {}  # what each object was found to be
-
-    @property
-    def out(self) -> MemoryBucket:
-        return self.world.out
 
     def written(self, *runs: str) -> WrittenObjects:
         return read_written(
@@ -418,6 +410,32 @@ def test_an_object_that_the_list_leaves_out_is_an_error() -> None:
     """A member that HEAD finds is there: the verdict would be wrong."""
     with pytest.raises(StorageError, match="exists, but the store does not list it"):
         Extracted(world=World(buckets=MemoryStores(out=ForgetfulList()))).verify()
+
+
+PAGE = (
+    "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>{0}"
+    "</NextContinuationToken><Contents><Key>a/{0}</Key><Size>1</Size></Contents></ListBucketResult>"
+)
+
+
+def test_an_error_in_a_later_range_ends_the_listing_of_an_earlier_one(
+    program: processes.Program, s3: memory_server.MemoryS3
+) -> None:
+    """The listing of the first range has 1,000 pages; after the error it ends before the last."""
+    program.add("a.zip", *(Entry(f"{number:04}", b"") for number in range(4_991)))
+    is_refused = threading.Event()
+    pages = iter([servers.Reply(200, PAGE.format(n).encode()) for n in range(1_000, 2_000)])
+
+    def list_page(asked: servers.Asked) -> servers.Reply | None:
+        if "start-after" in asked.query:  # the range of the last member
+            is_refused.set()
+            return servers.s3_error(403, "AccessDenied")
+        assert is_refused.wait(servers.HANG_SECONDS)
+        return next(pages, None)
+
+    s3.spoil = list_page
+    program.run("verify", "a.zip", "s3://out/", "--endpoint-url", s3.url).ends(6, "AccessDenied")
+    assert next(pages, None) is not None
 
 
 def test_an_environment_that_is_not_found_leaves_the_file_of_proofs(
