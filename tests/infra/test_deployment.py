@@ -45,12 +45,14 @@ from tests.support.zips import Entry, build
 REGION = "eu-west-1"
 OWN = "s3unzip: ZIP archives in S3 to objects in S3 (dev)"  # the description of a stack
 SOME_CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
+needs_cdk = pytest.mark.skipif(
+    not cdk_cli.COMMAND.is_file(), reason="no CDK CLI: make it with `make cdk`"
+)
 
 
+@needs_cdk
 def test_make_passes_the_words_on(tmp_path: Path) -> None:
     """What `make put` is given reaches the command, and its line the terminal."""
-    if not cdk_cli.COMMAND.is_file():
-        pytest.skip("no CDK CLI: make it with `make cdk`")
     done = run_process(
         ["make", "put", "ENV=dev", "SET=ingest.suffix=.jar ingest.prefix=o'brien/", "KEY=a/"],
         make_checkout(tmp_path / "checkout"),
@@ -547,8 +549,6 @@ def test_cfn_lint(prod: Synthesized) -> None:
 
 def run_cdk(folder: Path, *words: str, **variables: str) -> str:
     """Run ``.venv/bin/cdk`` in a checkout of its own, on a machine with Python and make."""
-    if not cdk_cli.COMMAND.is_file():
-        pytest.skip("no CDK CLI: make it with `make cdk`")
     checkout = make_checkout(folder / "checkout")
     cdk = checkout / ".venv" / "bin" / "cdk"
     return run_program([cdk, *words], {**make_machine(folder / "bin"), **variables}, checkout)
@@ -565,6 +565,7 @@ def _read_template(template: Path) -> dict[str, Any]:
     return found
 
 
+@needs_cdk
 def test_the_cli_builds_what_the_tests_build(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -597,6 +598,7 @@ def test_ctrl_c_during_synthesis_prints_no_traceback(tmp_path: Path) -> None:
     assert (ended.returncode, ended.stderr) == (-2, b"")
 
 
+@needs_cdk
 def test_listing_builds_no_asset(tmp_path: Path) -> None:
     """`cdk ls` needs no asset and no uv, and answers with the stack of the environment."""
     said = run_cdk(tmp_path, *("ls", "-c", "env=prod"), UV="/nowhere/uv", CDK_VALIDATION="false")
@@ -605,6 +607,7 @@ def test_listing_builds_no_asset(tmp_path: Path) -> None:
     assert not (staged / "numpy").exists()
 
 
+@needs_cdk
 def test_the_command_is_the_pinned_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`.venv/bin/cdk` starts the version of package.json and its lock, and recommends no other.
 
