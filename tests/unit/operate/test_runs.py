@@ -38,13 +38,12 @@ def test_all_runs_are_one_list(site: Site) -> None:
     first, second = site.extract("first.zip"), site.begin("second.zip")
     site.begin("bad.zip", b"no archive")
     site.start(f"{execution_name(first)}-w1")  # waits for the functions of a stopped execution
-    runs = site.runs
-    states = {recent.run: recent.state for recent in runs.recent(10)}
+    states = {recent.run: recent.state for recent in site.runs.recent(10)}
     assert (list(states), {run[18:].rsplit("-", 1)[0] for run in states}) == (
         sorted(states, reverse=True),
         {"first", "second", "bad"},
     )
-    assert (states[first], states[second], len(list(runs.recent(1)))) == ("", "RUNNING", 1)
+    assert (states[first], states[second], len(list(site.runs.recent(1)))) == ("", "RUNNING", 1)
 
 
 def test_more_runs_are_at_work_than_one_answer_lists(site: Site) -> None:
@@ -130,12 +129,12 @@ def test_a_stopped_run_is_resumed(site: Site) -> None:
 
 def test_failed_members_are_done_again(site: Site) -> None:
     """With `failed` they are tried once more; each time by the next execution."""
-    run, runs = site.extract("a.zip", make_bad()), site.runs
+    run = site.extract("a.zip", make_bad())
     for number in (2, 3):
-        runs.resume(run, failed=True)
+        site.runs.resume(run, failed=True)
         assert site.given(f"{execution_name(run)}-r{number}") == {"failed": True, "run": run}
         site.work(run, number)
-        report = runs.find_final_report(run)
+        report = site.runs.find_final_report(run)
         assert report == site.report(run)
         assert (report.verdict, report.failed) == (Verdict.COMPLETED_WITH_ERRORS, 1)
 
@@ -162,17 +161,22 @@ def test_a_run_without_records(site: Site) -> None:
             runs.resume(name)
 
 
-def test_stacks_that_are_not_as_they_should_be(account: Account) -> None:
+@pytest.mark.parametrize(
+    ("env", "profile", "error", "words"),
+    [
+        ("dev", None, NotFoundError, "no stack s3unzip-dev here; check --env"),
+        ("", None, NotFoundError, "no stack s3unzip- here; check --env"),
+        ("dev", "nobody", UsageError, "nobody"),
+        ("other", None, NotFoundError, "stack s3unzip-other has no outputs"),
+    ],
+)
+def test_stacks_that_are_not_as_they_should_be(
+    account: Account, env: str, profile: str | None, error: type[Exception], words: str
+) -> None:
     """A stack or a profile that is not there is named, and so is a stack of another program."""
-    with pytest.raises(NotFoundError, match="no stack s3unzip-dev here; check --env"):
-        DeployedRuns("dev", StoreConfig(endpoint_url=account.url))
-    with pytest.raises(UsageError, match="nobody"):
-        DeployedRuns("dev", StoreConfig(endpoint_url=account.url, profile="nobody"))
-    account.make_stack("s3unzip-dev", {"Other": "x"})
-    with pytest.raises(NotFoundError, match="stack s3unzip-dev has no outputs"):
-        DeployedRuns("dev", StoreConfig(endpoint_url=account.url))
-    with pytest.raises(NotFoundError, match="no stack s3unzip- here; check --env"):
-        DeployedRuns("", StoreConfig(endpoint_url=account.url))
+    account.make_stack("s3unzip-other", {"Other": "x"})
+    with pytest.raises(error, match=words):
+        DeployedRuns(env, StoreConfig(endpoint_url=account.url, profile=profile))
 
 
 def test_a_small_run_records_the_nested_archives_that_it_refuses(
@@ -355,8 +359,7 @@ def test_a_lost_event_is_queued_again(site: Site) -> None:
     )
     for body in (b"an older version", GOOD):
         site.account.put("lost.zip", body)
-    runs = site.runs
-    missing = find_missing(runs, 0.0)
+    missing = find_missing(site.runs, 0.0)
     (lost,) = missing.unsettled
     assert (lost.source.key, lost.state, lost.size, len(missing.startable)) == (
         "lost.zip",
@@ -365,12 +368,12 @@ def test_a_lost_event_is_queued_again(site: Site) -> None:
         1,
     )
     # Its event has the time at which it is queued: the archive may be old, but its run is not slow.
-    start_missing(runs, [structs.replace(lost, put=0.0)])
+    start_missing(site.runs, [structs.replace(lost, put=0.0)])
     site.take()
     assert site.account.executions() == [execution_name(lost.run)]
     site.work(lost.run)
     assert (site.report(lost.run).event_time or 0.0) > lost.put - 1
-    assert find_missing(runs, 0.0).unsettled == ()
+    assert find_missing(site.runs, 0.0).unsettled == ()
 
 
 @pytest.fixture
