@@ -395,13 +395,13 @@ def test_wrong_crc_is_found_in_flight(content: bytes) -> None:
     world.run(build(wrong), TRUSTING, extracted=1)
 
 
-def test_a_folder_keeps_no_encoding() -> None:
+@pytest.mark.parametrize(
+    ("options", "word"), [(ENCODING, "suffix"), (Options(trust_crc=True), "trust_crc")]
+)
+def test_a_folder_keeps_no_encoding(options: Options, word: str) -> None:
     """Content-Encoding in a folder, and trust without gzip, are refused before anything is read."""
-    folder = Location("file", "", "/out")
-    with pytest.raises(UsageError, match="suffix"):
-        contradictions.check_options(ENCODING, folder)
-    with pytest.raises(UsageError, match="trust_crc"):
-        contradictions.check_options(Options(trust_crc=True), folder)
+    with pytest.raises(UsageError, match=word):
+        contradictions.check_options(options, Location("file", "", "/out"))
 
 
 @sealed_each_way
