@@ -77,8 +77,7 @@ class Screen:
         return [url for url in urls if not url.startswith("data:")]
 
     def command(self, name: str, **parameters: object) -> dict[str, Any]:
-        answer: dict[str, Any] = self._chrome.execute_cdp_cmd(name, parameters)
-        return answer
+        return dict(self._chrome.execute_cdp_cmd(name, parameters))
 
     def picture(self, height: int) -> bytes:
         clip = {"x": 0, "y": 0, "width": DESK, "height": height, "scale": 1}
@@ -91,8 +90,7 @@ class Screen:
 
     def _log(self, kind: str) -> list[dict[str, Any]]:
         # The driver's get_log has no types; this is all that it does.
-        entries: list[dict[str, Any]] = self._chrome.execute("getLog", {"type": kind})["value"]
-        return entries
+        return list(self._chrome.execute("getLog", {"type": kind})["value"])
 
     def close(self) -> None:
         self._chrome.quit()

@@ -265,10 +265,6 @@ def test_two_runs_to_the_same_keys(world: World) -> None:
 OF_RECORDS = {"get", "put", "list", "delete"}
 
 
-def _seen(world: World) -> dict[str, int]:
-    return count(world.proxy.take_records())
-
-
 def count(records: Iterable[Record]) -> dict[str, int]:
     """Return how many requests of each kind a run sent.
 
@@ -309,7 +305,7 @@ def test_counts_of_every_kind_of_task(
     archive = bombs.make_archive(small=small, large=large)
     world.put_archive(archive)
     report = world.run(processes=2, tuning=replace(bombs.TUNING, copy_task_bytes=6 * settings.MIB))
-    assert _agree(report, _seen(world))
+    assert _agree(report, count(world.proxy.take_records()))
     check_complete(world, report, archive)
     assert (
         set(RunRecords.open(world.maker()(Clock()).stores, report.run).read_plan().kinds) == kinds
@@ -348,7 +344,7 @@ def test_counts_of_a_run_with_faults(world: World, rule: Rule) -> None:
     world.put_archive(bombs.make_archive(small=60))
     world.proxy.set_rules(rule)
     report = world.run()
-    assert _agree(report, _seen(world))
+    assert _agree(report, count(world.proxy.take_records()))
     assert (report.verdict, report.requests.retries > 0) == (Verdict.COMPLETED, True)
 
 
@@ -366,7 +362,7 @@ def test_requests_of_deleting_what_is_extra(world: World) -> None:
         return True
 
     report = clear_extra(report, world.maker()(Clock()), confirm)
-    requests = _seen(world)
+    requests = count(world.proxy.take_records())
     assert min(requests["list"], requests["delete"]) >= 2
     assert (len(found), len(world.listing()), report.extracted) == (1_100, 20, 20)
 

@@ -45,10 +45,6 @@ def run(program: Program) -> str:
     return program.runs()[0]
 
 
-def _lose_report(program: Program, run: str) -> None:
-    (program.home / "runs" / run / "report.json").unlink()
-
-
 def test_runs_are_a_table(program: Program) -> None:
     """A header, then state, counts and places of each run; none took less than no time."""
     for source in ("a.zip", "damaged.zip"):
@@ -72,7 +68,7 @@ def test_old_records_of_ended_runs_are_removed(program: Program, run: str) -> No
     program.extract("damaged.zip", "out", "-q")
     next(program.home.glob("runs/*/*-damaged-*/run.json")).write_bytes(b"[")  # its report is whole
     assert program.run("runs", "--prune", "1").out == "0 runs removed\n"
-    _lose_report(program, run)
+    (program.home / "runs" / run / "report.json").unlink()
     with lock_run(str(program.home), run):  # a process works on it
         assert program.run("runs", "--prune", "0") == (0, "1 run removed\n", "")
     program.run("runs", "--prune", "0").prints("0 runs removed").says("1 older run stays")
@@ -231,7 +227,7 @@ def test_one_process_at_a_time_does_a_run(program: Program, run: str) -> None:
     """The second one gets a message and writes neither plan nor members; it may run after it."""
     member = program.folder / "out/a/f003.txt"
     member.unlink()
-    _lose_report(program, run)
+    (program.home / "runs" / run / "report.json").unlink()
 
     def written() -> dict[str, int]:
         return {

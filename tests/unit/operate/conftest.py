@@ -168,16 +168,13 @@ class Site:
 
     def tasks(self, step: dict[str, Any]) -> list[dict[str, Any]]:
         if step["next"] == "few":
-            tasks: list[dict[str, Any]] = step["tasks"]
-            return tasks
+            return list(step["tasks"])
         body = self.account.objects("work", step["list"])[step["list"]]
         return [json.loads(line) for line in body.splitlines()]
 
     def given(self, execution: str) -> dict[str, Any]:
-        given: dict[str, Any] = json.loads(
-            self._machines.describe_execution(executionArn=self._arn(execution))["input"]
-        )
-        return given
+        described = self._machines.describe_execution(executionArn=self._arn(execution))
+        return dict(json.loads(described["input"]))
 
     def report(self, run: str) -> Report:
         return self.runs.records(run).read_report()
