@@ -58,8 +58,7 @@ def _call(pipeline: DeployedPipeline, *words: str) -> Ended:
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(error),
     ):
-        for name, value in pipeline.variables.items():
-            patch.setenv(name, value)
+        servers.set_variables(patch, pipeline.variables)
         code = main(words)
     return Ended(code, out.getvalue(), error.getvalue())
 

@@ -31,6 +31,7 @@ from tests.support.servers import (
     find_versitygw,
     require_embedded_aws,
     run_versitygw,
+    set_variables,
 )
 
 FACTS = ObjectFacts("application/json", {"zip-crc32": "0000000a", "mtime": "1700000000"})
@@ -147,8 +148,7 @@ def aws_variables(monkeypatch: pytest.MonkeyPatch) -> None:
         "AWS_CONDITIONAL_PUT": "disabled",
         "AWS_S3_EXPRESS": "true",
     }
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
+    set_variables(monkeypatch, variables)
 
 
 @pytest.fixture(params=["memory", "folder", "ministack", "versitygw"])

@@ -30,7 +30,7 @@ from s3unzip.stores.open import OpenedStores
 from s3unzip.zip import Policy
 from tests.faults.bombs import PREFIX, TUNING
 from tests.faults.proxy import FaultProxy
-from tests.support.servers import VERSITY, find_versitygw, run_versitygw
+from tests.support.servers import VERSITY, find_versitygw, run_versitygw, set_variables
 
 SOURCE, DESTINATION, WORK = "ingest", "members", "work"
 REGION = "us-east-1"
@@ -176,8 +176,7 @@ def _zip_crc(path: Path) -> int | None:
 
 @pytest.fixture(autouse=True)
 def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in CREDENTIALS.items():
-        monkeypatch.setenv(name, value)
+    set_variables(monkeypatch, CREDENTIALS)
 
 
 @pytest.fixture(scope="session")

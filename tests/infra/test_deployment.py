@@ -39,7 +39,7 @@ from tests.support.assemblies import (
     synthesize_once,
 )
 from tests.support.processes import make_checkout, make_machine, run_process, run_program
-from tests.support.servers import HttpServer, Reply, require_embedded_aws
+from tests.support.servers import HttpServer, Reply, require_embedded_aws, set_variables
 from tests.support.zips import Entry, build
 
 REGION = "eu-west-1"
@@ -67,13 +67,8 @@ def test_make_passes_the_words_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("answer", "agrees"), [("1", True), ("yes", True), ("no", False)])
 def test_only_a_yes_is_a_yes(answer: str, *, agrees: bool) -> None:
     """`YES=no` and `YES=0` ask, as if nothing were said: `make destroy` deletes buckets."""
-    done = run_process(
-        ["make", "--dry-run", "destroy", "ENV=dev", f"YES={answer}"],
-        bundle.ROOT,
-        {"PATH": os.environ["PATH"]},
-    )
-    assert done.returncode == 0, done.stderr
-    assert (b"--yes" in done.stdout) is agrees
+    words = ["make", "--dry-run", "destroy", "ENV=dev", f"YES={answer}"]
+    assert ("--yes" in run_program(words, {"PATH": os.environ["PATH"]})) is agrees
 
 
 def _embedded(**quotas: str) -> Any:
@@ -89,7 +84,7 @@ def _embedded(**quotas: str) -> Any:
 def _account_of(name: str) -> Any:
     @pytest.fixture
     def account(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Account:
-        _set(monkeypatch, request.getfixturevalue(name).environment)
+        set_variables(monkeypatch, request.getfixturevalue(name).environment)
         return Account("000000000000", "us-east-1", boto3.Session(region_name="us-east-1"))
 
     return account
@@ -173,7 +168,7 @@ def test_what_is_missing_is_said(
     """Nothing is begun: one line says what is missing and what to do; None is an empty account."""
     monkeypatch.chdir(tmp_path)
     Path("a.zip").write_bytes(b"")
-    _set(monkeypatch, aws.environment if variables is None else variables)
+    set_variables(monkeypatch, aws.environment if variables is None else variables)
     monkeypatch.setattr(sys, "argv", ["infra.deployment", *words])
     with pytest.raises(SystemExit) as end:
         deployment.main()
@@ -184,16 +179,11 @@ def test_a_page_in_place_of_an_answer_is_said(monkeypatch: pytest.MonkeyPatch) -
     """A proxy may answer with a page; no page is printed, and no traceback."""
     monkeypatch.setattr(sys, "argv", ["infra.deployment", "diff", "--env=dev"])
     with HttpServer(lambda _: Reply(403, b"<html><p>Blocked")) as server:
-        _set(
+        set_variables(
             monkeypatch, {"AWS_REGION": REGION, "AWS_ENDPOINT_URL": server.url, **SOME_CREDENTIALS}
         )
         with pytest.raises(SystemExit, match=r"^an answer is not from AWS: .* HTTPS_PROXY"):
             deployment.main()
-
-
-def _set(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
 
 
 def fit(account: Account, name: str, **settings: object) -> list[str]:

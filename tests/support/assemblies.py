@@ -7,7 +7,6 @@ Most of a synthesis is the import of CDK and the start of jsii and of cdk-nag. O
 import fcntl
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from embedded.deploy import Assembly, make_asset
-from infra.bundle import ROOT
 from s3unzip.settings import MIB
+from tests.support.processes import run_program
 from tests.support.servers import require_embedded_aws
 
 
@@ -200,12 +199,7 @@ def for_embedded_aws(factory: pytest.TempPathFactory, variant: str, secret: str 
 
 
 def _write(folder: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.support.synthesis", str(folder)],
-        cwd=ROOT,
-        env={**os.environ, **make_asset(folder / "code")},
-        capture_output=True,
-        text=True,
-        check=False,
+    run_program(
+        [sys.executable, "-m", "tests.support.synthesis", folder],
+        {**os.environ, **make_asset(folder / "code")},
     )
-    assert done.returncode == 0, done.stdout + done.stderr

@@ -84,8 +84,7 @@ class Program:
         out, err = (io.TextIOWrapper(io.BytesIO(), write_through=True) for _ in range(2))
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(self.folder)
-            for name, value in self.variables.items():
-                patch.setenv(name, value)
+            servers.set_variables(patch, self.variables)
             patch.setattr(sys, "stdin", io.StringIO() if answer is None else Typed(answer))
             patch.setattr(sys, "stdout", out)
             patch.setattr(sys, "stderr", err)

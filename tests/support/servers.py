@@ -46,6 +46,12 @@ RESET = struct.pack("ii", 1, 0)  # of SO_LINGER: a connection ends with a RST
 VERSITY = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "testtest"}
 
 
+def set_variables(patch: pytest.MonkeyPatch, variables: Mapping[str, str]) -> None:
+    """Set variables of the environment until the patch ends."""
+    for name, value in variables.items():
+        patch.setenv(name, value)
+
+
 def require_embedded_aws() -> None:
     """Skip the test where MiniStack is not installed."""
     if not PYTHON.exists():

@@ -8,7 +8,7 @@ import pytest
 from s3unzip.aws.environment import load_config, open_client
 from tests.support.account import CREDENTIALS, Account, Moto
 from tests.support.memory import World
-from tests.support.servers import HttpServer
+from tests.support.servers import HttpServer, set_variables
 
 
 @pytest.fixture(scope="session")
@@ -21,8 +21,7 @@ def moto_account() -> Iterator[Account]:
 @pytest.fixture
 def account(moto_account: Account, monkeypatch: pytest.MonkeyPatch) -> Iterator[Account]:
     variables = {"AWS_ENDPOINT_URL": moto_account.url, "POWERTOOLS_TRACE_DISABLED": "true"}
-    for name, value in {**CREDENTIALS, **variables}.items():
-        monkeypatch.setenv(name, value)
+    set_variables(monkeypatch, {**CREDENTIALS, **variables})
     moto_account.reset()
     for cached in (open_client, load_config):
         cached.cache_clear()

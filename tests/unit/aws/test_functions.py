@@ -61,7 +61,7 @@ from s3unzip.stores.ports import Tail
 from tests.support.account import CREDENTIALS, Account
 from tests.support.contexts import Invocation
 from tests.support.reports import PLAN, REPORT, RUN
-from tests.support.servers import Asked, HttpServer, Reply, s3_error
+from tests.support.servers import Asked, HttpServer, Reply, s3_error, set_variables
 
 VARIABLES: dict[str, str] = {
     Variable.ENVIRONMENT: "test",
@@ -112,11 +112,10 @@ def test_commands_find_the_environment_by_its_stack(stack: str, name: str) -> No
 def reach(monkeypatch: pytest.MonkeyPatch) -> Callable[[HttpServer], None]:
     """Let clients made by the environment reach a server."""
 
-    def set_variables(server: HttpServer) -> None:
-        for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": server.url}.items():
-            monkeypatch.setenv(name, value)
+    def set_address(server: HttpServer) -> None:
+        set_variables(monkeypatch, {**CREDENTIALS, "AWS_ENDPOINT_URL": server.url})
 
-    return set_variables
+    return set_address
 
 
 @pytest.mark.parametrize(("setting", "payer"), [("requester", "requester"), ("", None)])

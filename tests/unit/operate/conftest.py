@@ -21,7 +21,7 @@ from s3unzip.run_ids import execution_name
 from s3unzip.stores.config import StoreConfig
 from tests.support.account import REGION, Account
 from tests.support.contexts import Invocation
-from tests.support.servers import Asked, HttpServer, Reply
+from tests.support.servers import Asked, HttpServer, Reply, set_variables
 from tests.support.zips import Entry, build
 
 SERVICES = (
@@ -222,8 +222,7 @@ class Site:
 def deploy(account: Account, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Site]:
     def make(**variables: str) -> Site:
         account.deploy(**variables)
-        for name, value in account.variables.items():
-            monkeypatch.setenv(name, value)
+        set_variables(monkeypatch, account.variables)
         return Site(account, Invocation())
 
     return make

@@ -15,6 +15,7 @@ from s3unzip.stores.s3 import botocore_clients, credentials
 from s3unzip.stores.s3.aws_session import AwsSession
 from s3unzip.stores.s3.plain_settings import read_plain_settings
 from s3unzip.stores.s3.session import Session
+from tests.support.servers import set_variables
 
 RETRIES = {"total_max_attempts": 6, "mode": "standard"}
 CONFIG = Config(retries={"total_max_attempts": 6, "mode": "standard"}, read_timeout=20)
@@ -63,8 +64,7 @@ def test_a_client_is_as_boto3_makes_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The same keys sign requests of the same region to the same endpoint, as often."""
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
+    set_variables(monkeypatch, variables)
     ours_session = AwsSession(StoreConfig(profile=profile, region=region))
     theirs_session = boto3.session.Session(profile_name=profile, region_name=region)
     make = getattr(theirs_session, "client")  # noqa: B009 - its overloads want literals
@@ -177,8 +177,7 @@ def test_what_is_read_without_botocore_is_what_botocore_reads(
     """Only variables and plain profiles are read; anything else is left to botocore."""
     (tmp_path / "config").write_text(config)
     (tmp_path / "none").write_text(credentials)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
+    set_variables(monkeypatch, variables)
     settings = read_plain_settings(None)
     assert (settings is not None) is is_plain
     if settings is None:
