@@ -60,7 +60,15 @@ class Rights:
                     allow(["kms:Decrypt", "kms:GenerateDataKey"], *sorted(filter(None, keys)))
                 )
             if self._environment.network.subnets:
-                allowed.append(allow([f"ec2:{action}" for action in INTERFACES], "*"))
+                allowed.append(
+                    iam.PolicyStatement(
+                        actions=[f"ec2:{action}" for action in INTERFACES],
+                        resources=["*"],
+                        # Only for Lambda itself: a request of the function's code has this key
+                        # (docs.aws.amazon.com/lambda, permissions-source-function-arn).
+                        conditions={"Null": {"lambda:SourceFunctionArn": "true"}},
+                    )
+                )
         return rights
 
     def _secrets(self) -> list[iam.PolicyStatement]:

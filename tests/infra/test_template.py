@@ -590,20 +590,33 @@ def test_the_machine_and_the_outputs_have_their_keys(company: Synthesized) -> No
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_in_a_network(company: Synthesized, name: str) -> None:
-    """Each function is in the subnets, with the rights for its network interfaces only."""
+    """Each function is in the subnets; the rights for network interfaces are not for its code."""
     assert company.function(name)["VpcConfig"] == {
         "SubnetIds": company.environment.network.subnets,
         "SecurityGroupIds": company.environment.network.security_groups,
     }
     # What a function in a VPC needs: docs.aws.amazon.com/lambda, configuration-vpc.
-    assert {right for right in company.rights(name) if right[0].startswith("ec2:")} == {
-        ("ec2:CreateNetworkInterface", "*"),
-        ("ec2:DescribeNetworkInterfaces", "*"),
-        ("ec2:DescribeSubnets", "*"),
-        ("ec2:DeleteNetworkInterface", "*"),
-        ("ec2:AssignPrivateIpAddresses", "*"),
-        ("ec2:UnassignPrivateIpAddresses", "*"),
-    }
+    assert [
+        statement
+        for statement in company.properties("AWS::IAM::Policy", f"Functions{name.title()}Role")[
+            "PolicyDocument"
+        ]["Statement"]
+        if "ec2:" in str(statement["Action"])
+    ] == [
+        {
+            "Effect": "Allow",
+            "Action": [
+                "ec2:AssignPrivateIpAddresses",
+                "ec2:CreateNetworkInterface",
+                "ec2:DeleteNetworkInterface",
+                "ec2:DescribeNetworkInterfaces",
+                "ec2:DescribeSubnets",
+                "ec2:UnassignPrivateIpAddresses",
+            ],
+            "Resource": "*",
+            "Condition": {"Null": {"lambda:SourceFunctionArn": "true"}},
+        }
+    ]
 
 
 def test_a_boundary_is_on_every_role(company: Synthesized) -> None:
