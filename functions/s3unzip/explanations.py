@@ -57,8 +57,8 @@ _ADVICE = {
     "bomb-wrapped-size": RAISE_LIMIT.format("member_size or total_size"),
     "bomb-ratio": "The member is damaged or a ZIP bomb: do not extract it. " + NEW_COPY,
     "high-ratio": NOTHING_TO_DO,
-    "duplicate-name": "--exclude leaves members out, and --lenient writes the last one of each "
-    "key, with a warning. Where a template made the keys equal, give another --key-template.",
+    "duplicate-name": "--exclude leaves members out, and --lenient writes the last member of each "
+    "key, with a warning. If the key template makes the keys equal, give another --key-template.",
     "file-dir-prefix-conflict": "Nothing to do for S3, which keeps both. In a folder, a member "
     "without content becomes the folder, and one with content fails (name-is-folder).",
     "case-collision": "Use a destination that distinguishes upper and lower case, such as S3.",
@@ -160,7 +160,7 @@ OTHER = {
         "A slice of a split member was refused, so the member is streamed whole.", NOTHING_TO_DO
     ),
     "stopped": Explanation("The run was stopped.", "Continue the run: s3unzip resume RUN."),
-    "storage": Explanation("A store refused.", MEND_AND_RESUME),
+    "storage": Explanation("The destination refuses every object.", MEND_AND_RESUME),
     "store-full": Explanation(
         "No space is left at the destination.",
         "Make room at the destination, then continue: s3unzip resume RUN.",
@@ -170,7 +170,7 @@ OTHER = {
         "Fix the cause, then try the failed members again: s3unzip resume RUN --failed.",
     ),
     "tasks-failed": Explanation(
-        "Some tasks did not end, so some members have no outcome.",
+        "Some tasks were not completed, so some members have no outcome.",
         "Continue the run: s3unzip resume RUN.",
     ),
 }

@@ -51,7 +51,7 @@ CRC_KEY = "zip-crc32"  # 8 hex digits: the member's CRC-32 in the directory
 MTIME_KEY = "mtime"  # Unix seconds
 MODE_KEY = "mode"  # Unix permission bits, octal
 RESERVED_METADATA = frozenset({RUN_KEY, CRC_KEY, MTIME_KEY, MODE_KEY})
-OWN_METADATA_BYTES = 128  # size of these names with their longest values
+OWN_METADATA_BYTES = 128  # size of the reserved names with their longest values
 # HTTP headers, which S3 clients do not accept as metadata.
 HTTP_HEADERS = frozenset(
     {
@@ -97,7 +97,7 @@ class ObjectProperties(Struct, frozen=True, omit_defaults=True):
         dict[str, str],
         RunOption(
             "--content-type GLOB=TYPE",
-            "Type of members that match, not that of their suffix; the first match counts.",
+            "Content type of matching members, whatever their suffix; the first match counts.",
             HelpSection.OBJECTS,
         ),
     ] = {}  # types, keyed by globs of member paths; the first match is used
