@@ -64,7 +64,7 @@ from s3unzip.stores.run_store import RunStore
 T = TypeVar("T")
 SegmentState = Literal["scanned", "linked"]
 
-RUNS = "runs/"  # below the work prefix; an id begins with the archive's date
+RUNS = "runs/"  # prefix of the ids of runs, below the work prefix
 RUN = "run.json"
 MEMBERS = "members.jsonl"
 FOLDERS = "folders.jsonl"
@@ -78,8 +78,8 @@ PAGE = "report.html"
 
 RECORD_UNREADABLE = "record-unreadable"  # reason of a run that is planned anew when it is resumed
 PLAN_TASK = "plan"  # task id in the record of the members that the plan refuses
-# All records except the lock, which only runs on one machine have. `RUN` is first: a run without
-# it has no plan.
+# All records except the lock, which only runs on one machine have. `RUN` is first, because a run
+# without it has no plan.
 RECORDS = (RUN, MEMBERS, FOLDERS, ROUNDS, OUTCOMES, SPLIT, STOP, NESTED, REPORT, PAGE)
 READERS = 32  # maximum number of records to read concurrently
 _ROUND = re.compile(r"rounds/(\d\d+)\.jsonl")
@@ -155,7 +155,7 @@ class RunRecords:
         try:
             self.store.create(RUN, data)
         except errors.ConflictError:  # a plan is already on record
-            # That plan is replaced if it is for the same archive, or if it cannot be read.
+            # Replace the recorded plan if it is for the same archive, or if it cannot be read.
             with suppress(errors.UnreadableRecordError, errors.NotFoundError):
                 check_same_archive(plan.run.id, plan.run.source, plan.run.pin, self.read_plan().run)
             self.store.write(RUN, [data])
@@ -293,15 +293,15 @@ class RunRecords:
 
     def final_outcomes(self) -> Iterator[tuple[str, Outcome]]:
         """Yield the outcome of each member once, with the id of the task that recorded it."""
-        with suppress(errors.UnreadableRecordError):  # those before the damage are yielded
+        with suppress(errors.UnreadableRecordError):  # yields the outcomes before the damage
             yield from ((PLAN_TASK, outcome) for outcome in self.plan_outcomes())
         for task, recorded in self.counted_outcomes({*self.recorded_task_ids()} - {PLAN_TASK}):
             if recorded is not None and gives_outcome(recorded.report.stage):
                 yield from ((task, outcome) for outcome in recorded.outcomes)
 
     def all_outcomes(self) -> Iterator[Outcome]:
-        """Yield the outcomes of all tasks except the plan's; a member may have several."""
-        # The record of the plan can have millions of outcomes, and none of them has an object.
+        """Yield all outcomes except those of the plan; a member may have several."""
+        # The plan can record millions of outcomes, and none of their members has an object.
         names = [name for name in self.store.names(OUTCOMES) if name != outcomes_name(PLAN_TASK)]
         for name, data in zip(names, map_ahead(self.store.read, names, READERS), strict=True):
             for line in filter(None, data.splitlines()[1:]):  # without the report of the task
@@ -319,7 +319,7 @@ class RunRecords:
     # Members that are split into several tasks
 
     def find_segment(self, member: int, part: int, state: SegmentState) -> bytes | None:
-        """Return the record of a segment, which has a window if it is linked; None if missing."""
+        """Return the record of a segment; None if it is missing. A linked segment has a window."""
         return self._find_bytes(f"{SPLIT}{member:08d}-{part:04d}-{state}.bin")
 
     def write_segment(self, member: int, part: int, state: SegmentState, data: bytes) -> None:
@@ -329,7 +329,7 @@ class RunRecords:
     # Stop and report
 
     def find_stop(self) -> Stop | None:
-        """Return why the run must end, or None; a damaged record of the stop is a reason too."""
+        """Return why the run must end, or None; a damaged ``stop.json`` also ends the run."""
         data = self._find_bytes(STOP)
         if data is None:
             return None

@@ -1,9 +1,9 @@
 """The runs of this machine or of a deployed environment, and the progress of one of these runs.
 
-Commands use a `RunList`, whose subclasses are in `local.runs` and `operate.runs`. The progress of
-an active run is read from its records. The record of a task begins with its report. The lines after
-the report are read only if members have failed. The stage of a report determines which of its
-numbers are set.
+Commands use a `RunList`; its subclasses are in `local.runs` and `operate.runs`. The progress of an
+active run is read from its records. The first line of a task's record is the report of the task.
+The other lines are read only if members have failed. The stage in a report determines which of its
+counts are set.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class RunList(ABC):
     nothing_yet: str  # the message if there are no runs
     work_location: Location  # the prefix or the folder with the records of all runs
     stores: Stores
-    env_options = ""  # the options that make a command use these runs, with a leading space
+    env_options = ""  # the options that select these runs in a command, with a leading space
 
     def records(self, run: str) -> RunRecords:
         """Return the records of one run."""
@@ -96,8 +96,8 @@ class RunList(ABC):
         ]
         if len(matches) == 1:
             return matches[0]
-        # A full id can also be the beginning of another id. The id of a run that is older than the
-        # latest `MAX_RUNS` runs is not in `matches`.
+        # A full id can also be the beginning of another id, and `matches` does not contain a run
+        # that is older than the latest `MAX_RUNS` runs.
         if run in matches or (not matches and self.has(run)):
             return run
         advice = f"see s3unzip runs{self.env_options}"
@@ -106,8 +106,8 @@ class RunList(ABC):
         raise NotFoundError(f"{run}: no such run {self.location}; {advice}")
 
     def find_final_report(self, run: str) -> Report | None:
-        """Return the report of a run; None if the run is still at work or has no report yet."""
-        # The state is read first, so that a report that is read after the end is the final report.
+        """Return the report of a run; None if the run is still active or has no report yet."""
+        # Read the state before the report: a report that is read after the run has ended is final.
         if self.state(run) == RUNNING:
             return None
         return self.records(run).find_report()
@@ -143,7 +143,7 @@ class RunList(ABC):
     def map_counts(self, run: str) -> dict[str, int]:  # noqa: ARG002 - used in a subclass
         """Return how many tasks of the last Map Run of a run are waiting, running and lost.
 
-        The keys are fields of `RunProgress`. The result is empty if there was none.
+        The keys are fields of `RunProgress`. The result is empty if the run had no Map Run.
         """
         return {}
 
@@ -179,7 +179,7 @@ class RunSnapshot(Struct, frozen=True):
 
 
 class RunWatcher:
-    """Reads the records of a run repeatedly; each reading loads only records that are new.
+    """Reads the records of a run repeatedly; each call of `read` loads only the new records.
 
     A snapshot lists at most `max_failures` new failures.
     """
@@ -197,13 +197,13 @@ class RunWatcher:
             ServiceFaultError: the store does not answer; the next call tries again.
         """
         if self._summary is None:
-            with suppress(UnreadableRecordError):  # as if it were missing
+            with suppress(UnreadableRecordError):  # an unreadable plan counts as missing
                 self._summary = self._records.find_plan()
         plan = self._summary
         if plan is None:  # the run is still being planned
             return RunSnapshot(RunProgress(self._records.run))
-        # `_add_new_reports` returns each failure only once, so a fault in a later read would lose
-        # it. Nothing is read after it.
+        # `_add_new_reports` returns each failure only once, so it is the last call that reads: a
+        # fault in a later read would lose the failures.
         rounds = len(self._records.list_rounds())
         failures = self._add_new_reports()
         reports = self._finished.values()
@@ -237,7 +237,7 @@ class RunWatcher:
         finished: dict[str, TaskReport] = {}
         reports = map_ahead(self._records.find_task_report, tasks, READERS)
         for task, report in zip(tasks, reports, strict=True):
-            # A record can vanish after it was listed, or be of an attempt that was cut off.
+            # The record was deleted after it was listed, or is from an attempt that ended early.
             if report is None or report.unfinished:  # the next call tries again
                 continue
             finished[task] = report

@@ -76,10 +76,10 @@ class TaskAttempt(Step):
         self._earlier = TaskReport(task.id, task.kind, members=0, started=self.started)
         self._shown_counts: Counter[str] = Counter()  # the counts that the progress display shows
         self._shown_outcome_count = 0  # number of outcomes shown on the progress display
-        # Bytes of the archive for progress: `PlannedMember.work` of each member with an outcome. A
-        # list, because threads can append to a list, but cannot safely add to a number.
+        # Bytes of the archive for progress: `PlannedMember.work` of each member with an outcome.
+        # This is a list, because threads can append to a list, but cannot safely add to a number.
         self._finished_bytes: list[int] = []
-        # The same for the current large member; 0 if it has an outcome, or must be read again.
+        # The bytes done of the current large member; 0 if it has an outcome or must be read again.
         self.current_member_bytes = 0
         self._next_update = 0.0  # time of the next update, in Unix seconds
 
@@ -107,7 +107,7 @@ class TaskAttempt(Step):
         self.note(row, row.outcome(Status.EXTRACTED, size, etag))
 
     def note(self, row: PlannedMember, outcome: Outcome) -> None:
-        """Add the outcome of a member; if the task is whole, add its work to the progress."""
+        """Add the outcome of a member; if the task is whole, add the member's work to progress."""
         self.outcomes.append(outcome)
         if self.task.is_whole:  # for scans and slices, `count_member_bytes` counts the work
             self._finished_bytes.append(row.work)
@@ -149,7 +149,7 @@ class TaskAttempt(Step):
         if not now and time < self._next_update:
             return
         self._next_update = time + PROGRESS_SECONDS
-        # The length is that of the copy, because other threads can append outcomes meanwhile.
+        # Count the copied outcomes: other threads can append outcomes after the copy is made.
         new = self.outcomes[self._shown_outcome_count :]
         self._shown_outcome_count += len(new)
         counts = count_progress([self.report()])
@@ -200,8 +200,8 @@ class TaskAttempt(Step):
 
     def write(self) -> TaskReport:
         """Write the task's report and outcomes to the run store; return the report."""
-        # A large member without an outcome is read again, but a scan or slice that has ended is
-        # not.
+        # The next attempt reads a large member without an outcome again, except for a scan or a
+        # slice that has ended.
         if not self.settling_adds_outcome:
             self.current_member_bytes = 0
         self.show_progress(now=True)
@@ -214,7 +214,7 @@ def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = (
     """Return the sums of the counts in the reports of tasks, for the progress display.
 
     Each member is counted once: a split member in the report of settling (stage DONE), not in those
-    of its scans and slices. If it is streamed after all, its slices add no bytes either.
+    of its scans and slices. If the member is streamed instead, its slices add no bytes either.
 
     Args:
         reports: the reports of the tasks that have ended.
@@ -233,7 +233,7 @@ def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = (
         counts["bytes_read"] += report.bytes_read
         if report.stage is not Stage.SCAN:  # a scan only reads data that a slice extracts later
             counts.update(bytes_done=report.bytes_done, bytes_written=report.bytes_written)
-        # Settling may have recorded the outcome of a stream, too.
+        # Settling may have recorded an outcome of the same member.
         is_repeated = report.stage is not Stage.DONE and report.member in settled
         if gives_outcome(report.stage) and not is_repeated:
             counts.update(
