@@ -2,8 +2,8 @@
 
 `open_archive` looks into an archive, `extract` extracts it on this machine, and `verify` compares a
 destination with it. `zip` and `deflate` are the cores: they take bytes and return values, do no
-I/O, and can be used alone. The names below are public; docs/reference/api.md says what that
-promises. They are loaded when they are first used, so that importing this package is cheap.
+I/O, and can be used alone. The names below are public; docs/reference/api.md promises how stable
+they are. They are loaded when they are first used, so that importing this package is cheap.
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ if not TYPE_CHECKING:
         return list(__all__)
 
     def __getattr__(name: str) -> object:
-        """Load a public name. If it is a class of options, add their help to its docstring."""
+        """Load a public name, and add the help of its options if it is a class of options."""
         if name not in _MODULE_OF:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
         module = import_module(_MODULE_OF[name])
         value = getattr(module, name, module)  # `errors` and the cores are public as modules
         if hasattr(value, "__struct_fields__"):
-            from s3unzip.options import describe_options  # noqa: PLC0415 - only such a class needs it
+            from s3unzip.options import describe_options  # noqa: PLC0415 - for options classes only
 
             describe_options(value)
         globals()[name] = value  # the next use finds it directly

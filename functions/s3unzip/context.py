@@ -36,8 +36,8 @@ class Progress:
         """Receive what was added to the counts since the last call.
 
         The counts are: members extracted, unchanged and failed; bytes read, copied and written; and
-        bytes of work done. The sum of all `bytes_done` grows up to `PlanSummary.work`. No value is
-        negative, and repeated work is counted only once.
+        bytes of work done. The sum of `bytes_done` over all calls grows up to `PlanSummary.work`.
+        No value is negative, and repeated work is counted only once.
         """
 
     def failed(self, outcomes: Sequence[Outcome]) -> None:
@@ -57,7 +57,7 @@ class Progress:
 
 
 class UploadNotes:
-    """Notes about which run began an upload; this class keeps none, as on AWS."""
+    """Notes about which run began an upload. This base class, used on AWS, keeps no notes."""
 
     def note(self, upload_id: str, run: str) -> None:
         """Record that `run` has begun an upload, so that other runs do not abort it."""
@@ -66,7 +66,7 @@ class UploadNotes:
         """Forget an upload that has been completed or aborted."""
 
     def is_of_another(self, upload_id: str, run: str) -> bool:  # noqa: ARG002 - nothing is known
-        """Return whether an upload belongs to another run than `run`, and that run is active."""
+        """Return whether an upload belongs to an active run other than `run`."""
         return False
 
 
@@ -80,7 +80,7 @@ class Context(Struct, frozen=True):
     progress: Progress | None = None
     platform: Platform | None = None  # used for estimates and costs; None: neither is computed
     environment: str = ""  # name of the deployed environment; empty: this machine
-    connections: StoreConfig | None = None  # how to reach its stores, for records and commands
+    connections: StoreConfig | None = None  # how to reach the stores, for records and commands
     max_cost: float | None = None  # maximum estimated cost of a run in dollars; None: no limit
     faults: FaultBudget | None = None  # shared by all calls of the process; None: a new budget
     initial_concurrency: int = FIRST_CALLS  # concurrent paced requests when a step begins

@@ -82,11 +82,12 @@ def check_after_success(
 
 
 def check_delete_extra(options: Options, option: str, naming: Naming = name_typed) -> None:
-    """Refuse `option`, which deletes all objects that a run does not write, if it deletes members.
+    """Refuse `option` if it would delete members of the archive from the destination.
 
-    A run does not write members that are not selected, nor members of nested archives.
+    The option deletes all objects that the run does not write. The run writes neither members that
+    are not selected nor members of nested archives.
     """
-    # `strip_components` is allowed: the members that it leaves out have no keys.
+    # `strip_components` is allowed: a member that it leaves out has no key, so it has no object.
     selecting = _join_changed_options(
         options, [field for field in SELECTING if field != "strip_components"], naming
     )

@@ -21,23 +21,23 @@
     |  +- StoreFullError            exit 6  the destination has no space left
     |  +- NameRefusedError          exit 6  the file system does not accept a file's name
     |  +- StoreRefusesError         exit 6  the destination refuses every object
-    |  |  +- StoreLacksError        exit 6  because it lacks a request that each object needs
+    |  |  +- StoreLacksError        exit 6  the destination lacks a request that each object needs
     |  +- UnorderedListError        exit 6  the store does not list keys in order
     |  +- UnsupportedError          exit 6  the store does not implement a request or its header
     |  +- UnreadableRecordError     exit 6  a run's record is damaged, lost or from another version
     +- ServiceFaultError            exit 5  retryable: try the task again
     |  +- UnconfirmedError          exit 5  an answer does not confirm a written object
     |  +- ExpiredKeysError          exit 6  the credentials expired; this process finds no others
-    |  +- ThrottledError            exit 5  503 SlowDown and similar answers, after the budget
+    |  +- ThrottledError            exit 5  503 SlowDown or similar until the retry budget was spent
     |  +- DeadlineError             exit 5  the worker's time ran out; the outcomes are written
     +- RunStoppedError              exit 5  another task met a fault that stops the whole run
     +- InterruptedRunError          exit 130  Ctrl-C; 143 SIGTERM, 129 SIGHUP
 
-Verdicts are values, and exceptions are retryable: an `ArchiveError` never leaves the pipeline (it
-becomes a verdict or an outcome), and the state machine retries what is raised. Lambda reports the
-class name as ``errorType``, so the names here are a public interface; ``infra/workflow.py`` gets
-them from `lasting_errors`. The ZIP and deflate cores import only this module from the rest of the
-package.
+Verdicts are values: an `ArchiveError` never leaves the pipeline, because it becomes a verdict or an
+outcome. Exceptions are retried: the state machine retries a function that raises an exception,
+unless the exception is in `lasting_errors`. Lambda reports the class name as ``errorType``, so the
+names here are a public interface. The ZIP and deflate cores import only this module from the rest
+of the package.
 """
 
 from __future__ import annotations
@@ -245,6 +245,6 @@ def lasting_errors(root: type[S3UnzipError] = S3UnzipError) -> list[str]:
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an error means that memory ran out for an object or for a thread's stack.
 
-    For a thread, Python raises a `RuntimeError` with these words.
+    If a thread cannot start, Python raises a `RuntimeError` with the words below.
     """
     return isinstance(error, MemoryError) or "can't start new thread" in str(error)

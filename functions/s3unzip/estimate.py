@@ -73,7 +73,7 @@ class _Bound(NamedTuple):
 
     seconds: float
     name: str
-    throttled: bool = False  # whether the rate of writes limits the run: S3 throttles it
+    throttled: bool = False  # whether the bound is S3's rate of writes, to which S3 throttles tasks
 
 
 def estimate(
@@ -284,7 +284,7 @@ def _put_seconds(task: Task, platform: Platform, tuning: Tuning) -> float:
     """Return the seconds that the PUTs of a batch take, with the concurrency in the settings."""
     mean_size = task.size / task.members
     at_once = min(tuning.puts_in_flight, max(1, tuning.bytes_in_flight // max(1.0, mean_size)))
-    puts_in_row = max(1.0, task.members / at_once)  # that one connection sends
+    puts_in_row = max(1.0, task.members / at_once)  # number of PUTs that one connection sends
     return (platform.latency + mean_size / platform.upload_rate) * puts_in_row
 
 
@@ -403,7 +403,8 @@ def _count_requests(
         split = sum(task.part == 0 for task in tasks if task.parts > 1)  # number of split members
         # One call of the plan is the GET of the tail, which has already been counted.
         counts.update(get=PLAN_CALLS - 1 + SPLIT_GETS * split, put=PLAN_PUTS + SPLIT_PUTS * split)
-        # LISTs of records and uploads; the plan tests the destination with an upload.
+        # Four LISTs find records and uploads. To test the destination, the plan creates an upload
+        # and aborts it.
         counts.update(list=4, create=1, abort=1)
     return Requests(**counts)
 
@@ -423,6 +424,6 @@ def _task_requests(task: Task, tuning: Tuning) -> dict[str, int]:
     member_size = task.size * task.parts  # approximate if this task is a slice
     part_bytes = max(tuning.part_bytes, math.ceil(member_size / MAX_PARTS))
     gets += max(1, math.ceil(_bytes_read(task) / tuning.read_piece))
-    if task.kind is TaskKind.SCAN:  # settling adds its slice later, which reads the same bytes
+    if task.kind is TaskKind.SCAN:  # a slice will read the same bytes again
         gets *= 2
     return requests | {"get": gets, "part": max(1, math.ceil(task.size / part_bytes))}

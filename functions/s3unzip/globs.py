@@ -65,7 +65,7 @@ def compile_glob(pattern: str, *, any_case: bool = False) -> Glob:
 
 
 def compile_name(pattern: str) -> Glob:
-    """Return a glob for `pattern` that also matches a path equal to it: ``report [2024].txt``."""
+    """Return a glob that also matches the text of `pattern` itself, as in ``report [2024].txt``."""
     glob = compile_glob(pattern)
     if "[" not in pattern:
         return glob
@@ -82,8 +82,8 @@ def _is_linear(tokens: Sequence[str]) -> bool:
     - At most one part before the last is ``**``. The last part may also be ``**``, because it
       matches the rest of the path in one step.
     - No character class can match a slash, as in ``a[/]b``.
-    - The pattern does not begin with ``*/``. The expression of leading slashes gives back no slash:
-      in the path ``/b``, it would take the slash that ``*/b`` needs.
+    - The pattern does not begin with ``*/``. The expression for leading slashes is possessive: in
+      the path ``/b``, it would take the slash that ``*/b`` needs, and never give it back.
     """
     # Classes that cannot match a slash become "?".
     text = "".join("?" if _is_class_without_slash(token) else token for token in tokens)
@@ -101,7 +101,7 @@ def _translate_part(tokens: Iterable[str]) -> str:
     `re` tries no other place. Only for the last ``*`` does `re` try several places, because the
     text after it must end the name.
     """
-    # No other token has the expression of ``*``, so this is the text before and after each ``*``.
+    # Only ``*`` has this expression, so the split returns the texts before and after each ``*``.
     first, *texts = "".join(map(_translate, tokens)).split(_WILD["*"])
     if not texts:
         return first
@@ -138,7 +138,7 @@ class _Position(NamedTuple):
     """A position in a pattern, before one of its tokens."""
 
     stays_on: re.Pattern[str] = _NOTHING  # the characters that keep a match at this position
-    advances_on: re.Pattern[str] = _NOTHING  # the characters that move it to the next position
+    advances_on: re.Pattern[str] = _NOTHING  # the characters that move a match one position on
     skips: tuple[int, ...] = ()  # numbers of positions to skip without using a character
 
 

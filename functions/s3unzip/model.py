@@ -1,8 +1,8 @@
 """The values of the pipeline: request -> run -> plan -> tasks -> outcomes -> report.
 
 Each value is frozen, and converts to JSON and back without loss (`encode`, `decode`).
-Data flows in one direction: extraction never changes a plan, and settling relies on what the
-outcomes contain, and does not ask the stores again.
+Data flows in one direction: extraction never changes a plan, and settling relies on the outcomes
+instead of asking the stores again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from s3unzip.stages import Stage, gives_outcome
 from s3unzip.zip import Member
 
 T = TypeVar("T")
-# The exceptions about bytes that are not JSON of a type; RecursionError: nested too deeply.
+# The exceptions for bytes that are not JSON of the expected type. A `RecursionError` means that the
+# JSON is nested too deeply.
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 KEY_FIELD = re.compile(r"\{([^{}]*)\}")  # a field in a key template
 MEMBER_FIELDS = frozenset({"member", "dir", "name", "stem", "suffix"})
@@ -177,7 +178,10 @@ class Pin(Struct, frozen=True):
 
     @property
     def has_strong_etag(self) -> bool:
-        """Whether a request can use the ETag as a condition: it must be neither weak nor a date."""
+        """Whether a request can use the ETag as a condition.
+
+        A weak ETag cannot be a condition, and neither can the date that replaces a missing ETag.
+        """
         return self.etag is not None and self.etag.startswith('"')
 
 
@@ -394,7 +398,7 @@ class SourceResult(Struct, frozen=True, omit_defaults=True):
 
 
 class Route(Struct, frozen=True, omit_defaults=True):
-    """The route that a deployed environment uses for an archive, and how it writes the members."""
+    """A route of a deployed environment: its name, and how members are written to S3."""
 
     name: str
     destination_owner: str | None = None  # the account that must own the bucket of the destination
@@ -409,7 +413,7 @@ class Request(Struct, frozen=True):
     options: Options = Options()
     event_time: float | None = None  # time at which the archive was put, in Unix seconds
     after_success: AfterSuccess | None = None  # not part of the identity of the run
-    again: str | None = None  # the run of an older version that this run follows
+    again: str | None = None  # what caused the archive to be extracted again after a replacement
     route: Route | None = None  # None: the archive matches no route of the environment
 
 
@@ -421,7 +425,8 @@ class Run(Request, frozen=True, kw_only=True):
     key_prefix: str  # beginning of every key of the run, before the path of the member
     created: float  # time in Unix seconds
     # For members whose size is known only in its lower 32 bits: the number of bytes that each
-    # compressed byte may add to the declared size. All members together then keep the limit.
+    # compressed byte may add to the declared size, so that all members together stay within
+    # `Limits.total_size`.
     inflation: float = 0.0
 
 
@@ -535,7 +540,7 @@ class PlannedMember(Struct, frozen=True, array_like=True, gc=False):
     """A member that a task extracts; a line of ``members.jsonl`` contains it as a JSON array."""
 
     member: Member
-    key: str = ""  # empty in the file if the key is the run's key prefix and the member's path
+    key: str = ""  # empty in the file if the key is the run's prefix followed by the member's path
 
     def finding(self, code: str, message: str) -> Finding:
         """Return a finding about the member, with the offset of the member in the archive."""
@@ -593,7 +598,7 @@ class PlanSummary(Struct, frozen=True, omit_defaults=True):
     members: int  # number of members in the central directory
     format: int = 3  # records without this field have format 3; plans write `RECORDS_FORMAT`
     directories: int = 0
-    excluded: int = 0  # by the options; if lenient, also because a later member has the same key
+    excluded: int = 0  # left out by the options or, if lenient, because a later member has the key
     failed: int = 0  # refused by the plan; listed in outcomes/plan.jsonl
     selected: int = 0  # number of members that have tasks
     tasks: int = 0  # number of tasks in the first round
@@ -838,7 +843,7 @@ class NestedRun(Struct, frozen=True, omit_defaults=True):
 
 
 class ArchiveEnd(Struct, frozen=True, omit_defaults=True):
-    """The result of one of several archives."""
+    """The result of one archive of a command that was given several."""
 
     source: str
     exit_code: int
@@ -849,7 +854,7 @@ class ArchiveEnd(Struct, frozen=True, omit_defaults=True):
 
 
 class Batch(Struct, frozen=True, omit_defaults=True):
-    """How several archives ended, in the order in which the archives were named."""
+    """The results of several archives, in the order in which the archives were named."""
 
     exit_code: int  # the highest of the archives' exit codes
     archives: tuple[ArchiveEnd, ...]

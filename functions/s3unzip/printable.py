@@ -28,7 +28,8 @@ def printable(text: str) -> str:
 def printable_name(name: str) -> str:
     r"""Return a form of a name that is safe in a terminal; different names have different forms.
 
-    A backslash is doubled. Otherwise the six characters ``\u202e`` would look like U+202E.
+    A backslash is doubled. Otherwise a name with the six characters ``\u202e`` would have the same
+    form as a name with U+202E.
     """
     return printable(name.replace("\\", "\\\\"))
 
@@ -43,7 +44,7 @@ def printable_lines(text: str) -> str:
 def printable_json(text: str) -> str:
     """Return JSON of the same value, with strings that are safe in a terminal.
 
-    The JSON in `text` must be on one line, so that only strings contain what is escaped.
+    The JSON in `text` must be on one line: then only its strings can contain characters to escape.
     """
     if text.isprintable():
         return text

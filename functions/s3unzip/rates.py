@@ -31,9 +31,9 @@ LAMBDA_VCPU_MB = 1_769  # memory that corresponds to one vCPU
 # https://aws.amazon.com/about-aws/whats-new/2026/08/aws-lambda-network-bandwidth/
 LAMBDA_BANDWIDTH = 78.0 * MB  # bytes per second
 
-# Estimates per request in the code of AWS's own transfer manager for Rust.
+# The estimate for one request in the code of AWS's own transfer manager for Rust.
 # https://github.com/awslabs/aws-s3-transfer-manager-rs
-S3_REQUEST_UPLOAD = 20.0 * MB
+S3_REQUEST_UPLOAD = 20.0 * MB  # bytes per second
 
 # --- Prices, us-east-1, dollars ----------------------------------------------------------------
 
@@ -85,8 +85,9 @@ PRICE_LOG_BYTE = 0.50 / GB
 # https://docs.aws.amazon.com/AmazonS3/latest/userguide/optimizing-performance.html
 S3_LATENCY = 0.042  # seconds
 
-# Assumption: the rate of a prefix doubles after this many seconds of throttling. AWS says only
-# "gradually". It takes 15 to 30 minutes according to https://errorreference.com/errors/aws/SlowDown
+# Assumption: the rate of a prefix doubles after this many seconds of throttling. AWS says only that
+# the rate grows "gradually"; https://errorreference.com/errors/aws/SlowDown says that the growth
+# takes 15 to 30 minutes.
 S3_GROWTH_SECONDS = 900.0
 
 # Assumption: UploadPartCopy copies a part at about the planning rate of one connection.
@@ -127,7 +128,8 @@ TASK_TRANSITIONS = 2  # an iteration of an inline Map (or a child execution) and
 
 # Memory of the plan function in the environments that we ship. It determines the price of a direct
 # run. A direct run at the bounds of `Tuning` (256 MiB in members of 31 MiB) used at most 387 MB.
-# Less memory slows down only the handler. Up to 3 GB, a cold start gets its full CPU.
+# Less memory slows down only the handler: a cold start has a full CPU, whatever the memory size.
+# This was measured up to 3 GB.
 # https://bitesizedserverless.com/bite/lambda-cold-start-bootstrap/
 DIRECT_MEMORY_MB = 576
 
@@ -143,7 +145,7 @@ INFLATE_RATE = 809.0 * MB  # uncompressed bytes per second, measured with isal o
 SCAN_INFLATES = 2  # a scan inflates with two dictionaries
 BOUNDARY_SECONDS = 0.15  # time to find one segment boundary
 PLAN_SECONDS = 0.15  # time to read the tail and to test the destination
-PLAN_MEMBER_SECONDS = 4e-6  # make bench-plan: 3.4 to 4.5 s for 1,000,000
+PLAN_MEMBER_SECONDS = 4e-6  # make bench-plan: 3.4 to 4.5 s for 1,000,000 members
 REPORT_FIXED_SECONDS = 0.2  # including its reads, one after the other
 DIRECT_SECONDS = 0.03  # fixed time of a direct run, without members and requests: 10 ms on a core
 REPORT_MEMBER_SECONDS = 2e-6

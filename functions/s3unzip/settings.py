@@ -119,7 +119,7 @@ class Tuning(Struct, frozen=True):
     tail_bytes: int = 256 * KIB  # size of the first suffix GET, enough for small directories
     directory_piece: int = 8 * MIB  # size of one range of a large directory
     directory_readers: int = 4  # number of such ranges in flight
-    small_member: int = 8 * MIB  # size, compressed or not, from which a member is its own task
+    small_member: int = 8 * MIB  # size, compressed or not, from which a member has its own task
     copy_from: int = 8 * MIB  # size from which stored members are copied server-side
     split_from: int = 256 * MIB  # compressed size from which deflated members are split
     segment_bytes: int = 64 * MIB  # maximum number of compressed bytes in one segment
@@ -135,10 +135,10 @@ class Tuning(Struct, frozen=True):
     put_seconds: float = 0.030  # latency of one PUT
     member_seconds: float = 0.000_3  # CPU time for one small member
     prefix_put_rate: int = 3_500  # PUTs per second to one partitioned prefix
-    rate_headroom: float = 2.5  # workers for this multiple of the rate, because S3 raises it
+    rate_headroom: float = 2.5  # start workers for this multiple of the rate: S3 raises the rate
     max_workers: int = 1_000  # maximum number of concurrent tasks of one run
     min_worker_seconds: float = 0.0  # estimated work that pays for a worker; 0: any; locally 2
-    max_few_tasks: int = 40  # a run with more tasks has a Distributed Map; 0: each run has one
+    max_few_tasks: int = 40  # a round with more tasks uses a Distributed Map; 0: every round does
     # direct runs: limits for archives that are extracted by the function that receives the event
     max_direct_members: int = 2_500  # 0: every archive is extracted by the state machine
     max_direct_bytes: int = 256 * MIB  # limit for the bytes read, and for the bytes written
@@ -160,8 +160,9 @@ class Tuning(Struct, frozen=True):
     failures_listed: int = 1_000  # maximum number in report.json; the outcomes contain all failures
 
 
-# A worker process on one machine takes 0.2 to 0.5 s of CPU time before its first byte. The estimate
-# for small members (`put_seconds`) is five times their CPU time.
+# Estimated work for which another worker process pays. A process takes 0.2 to 0.5 s of CPU time
+# before its first byte, and the estimate for small members (`put_seconds`) is five times their CPU
+# time.
 PROCESS_PAYS_SECONDS = 2.0
 
 NUMBER_TYPES = {field.name: type(field.default) for field in fields(Tuning)}  # int or float
@@ -175,8 +176,8 @@ MIN_VALUES = {  # zero is also allowed for the settings in `MAY_BE_ZERO`
 }
 MAX_VALUES = {
     **dict.fromkeys(MIN_VALUES, 10**15),
-    # An inline Map processes at most 40 items concurrently, and its items fill the execution's
-    # history.
+    # An inline Map processes at most 40 items concurrently. All events of its items are in the
+    # history of the execution, which is limited.
     "max_few_tasks": 40,
     # A part has at most 5 GiB (see the page above).
     "part_bytes": 5 * GIB,
