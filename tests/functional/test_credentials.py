@@ -183,12 +183,11 @@ def test_a_code_is_typed_once(login: Login, workers: str, expired: str, code: in
 
     Nobody is asked for another code during the run.
     """
-    program = login.program
     login.expired, login.holds_for = expired, 25
     ended = subprocess.run(
         [*COMMAND, "run", SOURCE, TARGET, "--profile", "code", "-w", workers, *login.endpoint],
-        cwd=program.folder,
-        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(sys.path)} | program.variables,
+        cwd=login.program.folder,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(sys.path)} | login.program.variables,
         input=b"123456\n654321\n",
         capture_output=True,
         timeout=HANG_SECONDS,
@@ -300,15 +299,19 @@ TOLD = {
 
 @pytest.mark.parametrize("profile", TOLD)
 def test_missing_credentials_end_a_command_at_once(login: Login, profile: str) -> None:
-    """Exit code 6 and one line, whichever of the two profiles it is; the store is not asked."""
+    """Exit code 6 and one line, whichever of the two profiles it is; the store is not asked.
+
+    Each command looks up the keys once.
+    """
     if profile == "far":
         del login.program.variables["AWS_ENDPOINT_URL_STS"]
     error = f"<Error><Code>AccessDenied</Code><Message>{escape(DENIED)}</Message></Error>"
     login.sts = Reply(403, f"<ErrorResponse>{error}</ErrorResponse>".encode())
-    login.start("ls", SOURCE, "--profile", profile).ends(
-        6, f"s3unzip: credentials of the profile {profile}: ", TOLD[profile]
-    )
-    assert not login.s3.asked
+    for words in (("ls", SOURCE), ("runs", "--env", "dev")):
+        login.start(*words, "--profile", profile).ends(
+            6, f"s3unzip: credentials of the profile {profile}: ", TOLD[profile]
+        )
+    assert (login.s3.asked, len(login.tokens.asked)) == ([], 2 * (profile == "role"))
     login.start("run", SOURCE, TARGET, "--profile", "kept", "--dest-profile", profile).ends(
         6, TOLD[profile]
     )

@@ -146,12 +146,12 @@ class DeployedRuns(RunList):
         self.location = f"in {environment}"
         self.nothing_yet = f"no run of {environment} has begun yet"
         # Printed commands leave out options that variables set, because the shell has them.
-        self._connections = access.without_variables()
-        self.env_options = environment_options(environment, self._connections)
+        self.env_options = environment_options(environment, access.without_variables())
         self._session = AwsSession(access)
         self._clients: dict[tuple[str, str | None], Any] = {}  # by service and region
         with translating_errors(f"environment {environment}"):
             self.client("cloudformation")  # the first client; it fails if settings are wrong
+            self._session.keys.require()  # `_find_stack` would repeat a lookup that fails
         self.stack = self._find_stack()
         self.outputs = {
             output["OutputKey"]: output["OutputValue"] for output in self.stack["Outputs"]
@@ -271,7 +271,7 @@ class DeployedRuns(RunList):
 
     def connections(self, run: str) -> StoreConfig:  # noqa: ARG002 - the same for all runs
         """Return how to reach the environment. Its functions apply the settings of a run."""
-        return self._connections
+        return self._session.access.without_variables()
 
     def recent(self, limit: int) -> Iterator[ListedRun]:
         """Yield runs, latest archive first; a run in progress may have no record yet.
