@@ -270,13 +270,17 @@ class LocalRuns(RunList):
         """
         removed = 0
         resumable = 0
-        for run, changed in known_runs(self.work_location).items():
+        for run in known_runs(self.work_location):
+            folder = Path(self.work_location.key, "runs", run)
+            try:
+                changed = folder.stat().st_mtime
+            except FileNotFoundError:  # another process has just removed it
+                continue
             if changed >= before or self.state(run) == RUNNING:
                 continue
             if self._is_resumable(run):
                 resumable += 1
                 continue
-            folder = Path(self.work_location.key, "runs", run)
             # `lock_run` raises `UsageError` if a process has just begun to work on the run.
             with suppress(UsageError), lock_run(self.work_location.key, run):
                 shutil.rmtree(folder)
