@@ -28,7 +28,7 @@ from s3unzip.zip.records import LOCAL_LENGTH
 from s3unzip.zip.wrapped import MAX_PROBES, find_long_members
 from tests.corpus.ways import Cut, read_index_by
 from tests.support.mac_zips import GIB, WRAP, MacFile, Sparse, build_mac, deflate_zeros, deflated
-from tests.support.zips import DEFLATE
+from tests.support.zips import DEFLATE, Shape, build
 
 BIG = 5 * GIB
 
@@ -140,6 +140,7 @@ def _repeat_header(archive: Sparse, number: int, distance: int) -> Sparse:
         (build_mac(*_stored(WRAP, 1, 1), headers=(0, 2, 1)), "offsets-unproven"),
         (build_mac(*_stored(MAX_PROBES * WRAP, 5)), "offsets-unproven"),
         (build_mac(dataclasses.replace(THREE[0], before=WRAP), shift=-WRAP), "prefix-unadjusted"),
+        (Sparse({WRAP: build(shape=Shape(comment=b"c" * 24))}, WRAP + 46), "prefix-unadjusted"),
         (build_mac(*THREE, eocd={"directory_offset": 5}), "offsets-ambiguous"),
         (build_mac(*THREE, eocd={"directory_size": 0xFFFFFFFF}), "zip64-locator-missing"),
     ],
