@@ -169,6 +169,7 @@ class Stopping:
     def __init__(self) -> None:
         self._number: int = signal.SIGINT
         self._handlers: dict[int, Any] = {}  # the replaced handlers, by signal
+        self._replaced_timer = (0.0, 0.0)  # seconds left, and interval
 
     @property
     def exit_code(self) -> int:
@@ -183,7 +184,6 @@ class Stopping:
         signals stay ignored, as nohup requires. Only the main thread can set handlers.
         """
         replaced_hook = sys.unraisablehook
-        replaced_timer = signal.getitimer(signal.ITIMER_REAL)  # seconds left, and interval
 
         def report_others(discarded: sys.UnraisableHookArgs) -> None:
             if discarded.exc_type is not KeyboardInterrupt:  # this exception is raised again
@@ -200,22 +200,22 @@ class Stopping:
             if signal.SIGALRM in self._handlers:  # a signal has called `_stop`
                 # Keep the hook: Python may discard the exception again when the program ends and
                 # its objects are freed.
-                _, interval = signal.setitimer(signal.ITIMER_REAL, *replaced_timer)
+                _, interval = signal.setitimer(signal.ITIMER_REAL, *self._replaced_timer)
             else:
                 sys.unraisablehook = replaced_hook
             for signal_number, handler in self._handlers.items():
                 signal.signal(signal_number, handler)
             self._handlers.clear()
             # `_stop` started the timer; `_raise_again` stops it once the exception is handled.
-            is_timer_running = interval > 0
-            if is_timer_running and not _is_handled():  # Python discarded the exception
+            if interval > 0 and not _is_handled():  # still running: Python discarded the exception
                 raise KeyboardInterrupt
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         """Raise `KeyboardInterrupt`; start a timer that raises it again if Python discards it."""
         del frame
         self._number = number
-        if signal.SIGALRM not in self._handlers:  # the first signal
+        if signal.SIGALRM not in self._handlers:  # the first signal: save what it replaces
+            self._replaced_timer = signal.getitimer(signal.ITIMER_REAL)
             self._handlers[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._raise_again)
         signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS, AGAIN_SECONDS)
         raise KeyboardInterrupt
