@@ -95,13 +95,27 @@ OPERATIONS: dict[str, Callable[[DeployedRuns], object]] = {
             "no; .* this machine's clock",
         ),
         (Reply(403, b"<html>Blocked"), StorageError, "HTTP 403, but not as AWS does; check"),
+        (Reply(403, b'"Forbidden"'), ServiceFaultError, "does not answer as AWS does; check"),
+        (
+            Reply(403, b'{"message": {"text": "no"}}'),
+            AccessDeniedError,
+            "403: {'text': 'no'}$",
+        ),
         (
             _refusal(500, "InternalFailure", "because"),
             ServiceFaultError,
             "InternalFailure: because$",
         ),
     ],
-    ids=["denied", "an unknown key", "a wrong signature", "the page of a proxy", "a fault"],
+    ids=[
+        "denied",
+        "an unknown key",
+        "a wrong signature",
+        "the page of a proxy",
+        "a text in JSON",
+        "a message that is no text",
+        "a fault",
+    ],
 )
 def test_a_call_that_is_refused(
     operation: str, refusal: Reply, kind: type[S3UnzipError], line: str
@@ -129,6 +143,10 @@ def test_a_call_that_is_refused(
         (
             Reply(200, b"<a><DescribeStacksResult><Stacks/></DescribeStacksResult></a>"),
             "DescribeStacks: the endpoint does not answer as AWS does",
+        ),
+        (
+            Reply(200, STACK.replace("<OutputValue>work</OutputValue>", "").encode()),
+            "environment dev: the endpoint does not answer as AWS does",
         ),
         # The page of a proxy or of a portal.
         (Reply(200, b"<html/>"), "DescribeStacks: the endpoint does not answer as AWS does"),
@@ -166,11 +184,14 @@ def test_items_are_those_of_the_latest_map() -> None:
 @pytest.mark.parametrize(
     ("states", "ask", "action"),
     [
-        ({"ListExecutions": _answer()}, lambda runs: list(runs.recent(1)), "ListExecutions"),
-        (
-            {"ListExecutions": _answer(executions=[{"status": "RUNNING"}])},
-            lambda runs: list(runs.recent(1)),
-            "ListExecutions",
+        *(
+            ({"ListExecutions": answer}, lambda runs: list(runs.recent(1)), "ListExecutions")
+            for answer in (
+                _answer(),
+                _answer(executions=[{"status": "RUNNING"}]),
+                _answer(executions=[None]),
+                Reply(200, b"[]"),
+            )
         ),
         (
             {"ListMapRuns": MAPS, "DescribeMapRun": _answer(itemCounts={"pending": 1})},
@@ -179,10 +200,10 @@ def test_items_are_those_of_the_latest_map() -> None:
         ),
     ],
 )
-def test_answers_without_a_field(
+def test_answers_in_another_form(
     states: dict[str, Reply], ask: Callable[[DeployedRuns], object], action: str
 ) -> None:
-    """An emulator that leaves out a field of an answer is named, and is no internal error."""
+    """The line names the request whose answer lacks a field, or is no answer of AWS."""
     with (
         HttpServer(Account(states)) as server,
         pytest.raises(ServiceFaultError, match=f"{action}: the endpoint does not answer"),

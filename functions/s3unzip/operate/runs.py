@@ -95,14 +95,14 @@ def translating_errors(action: str) -> Iterator[None]:
         ) from None
     except exceptions.ClientError as error:
         raise _translate_error(error, action) from None
-    # The answer is not XML, is a page in place of JSON, or lacks a field.
-    except (parsers.ResponseParserError, LookupError):
-        raise ServiceFaultError(
-            f"{action}: the endpoint does not answer as AWS does; check --endpoint-url"
-        ) from None
     except exceptions.BotoCoreError as error:
         raise ServiceFaultError(
             f"{action}: {error}; check --region, --endpoint-url and the network"
+        ) from None
+    # A page in place of XML or JSON, or an answer whose elements are missing or of another type.
+    except (parsers.ResponseParserError, AttributeError, LookupError, TypeError, ValueError):
+        raise ServiceFaultError(
+            f"{action}: the endpoint does not answer as AWS does; check --endpoint-url"
         ) from None
 
 
@@ -111,7 +111,7 @@ def _translate_error(error: exceptions.ClientError, action: str) -> S3UnzipError
     fault = error.response.get("Error", {})
     code = fault.get("Code", "")
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    message = fault.get("Message") or ""
+    message = str(fault.get("Message") or "")
     # Some emulators say so only in the message.
     if UNSUPPORTED.fullmatch(code) or "not yet implemented" in str(error).lower():
         return UnsupportedError(f"this endpoint does not support {action}")
@@ -152,12 +152,12 @@ class DeployedRuns(RunList):
         with translating_errors(f"environment {environment}"):
             self.client("cloudformation")  # the first client; it fails if settings are wrong
             self._session.keys.require()  # `_find_stack` would repeat a lookup that fails
-        self.stack = self._find_stack()
-        self.outputs = {
-            output["OutputKey"]: output["OutputValue"] for output in self.stack["Outputs"]
-        }
-        self._machine = self.outputs["StateMachineArn"]
-        _, self.partition, _, self.region, self.account, *_ = self._machine.split(":")
+            self.stack = self._find_stack()
+            self.outputs = {
+                output["OutputKey"]: output["OutputValue"] for output in self.stack["Outputs"]
+            }
+            self._machine = self.outputs["StateMachineArn"]
+            _, self.partition, _, self.region, self.account, *_ = self._machine.split(":")
         self.work_location = Location(
             "s3", self.outputs["WorkBucket"], self.outputs.get("WorkPrefix", "")
         )

@@ -415,6 +415,7 @@ def _assess_report(report: Report, if_left: Unsettled) -> Unsettled | str | None
     return if_left
 
 
+@translating_errors("sqs:SendMessage")
 def _send_batch(client: Any, queue: str, messages: Sequence[dict[str, str]]) -> None:
     """Send one batch; resend the messages that SQS refuses temporarily.
 
@@ -424,8 +425,7 @@ def _send_batch(client: Any, queue: str, messages: Sequence[dict[str, str]]) -> 
         if attempt:
             # Wait for a random time. Its maximum doubles with each attempt.
             time.sleep(random.uniform(0, min(LONGEST_WAIT, 0.1 * 2**attempt)))  # noqa: S311
-        with translating_errors("sqs:SendMessage"):
-            answer = client.send_message_batch(QueueUrl=queue, Entries=messages)
+        answer = client.send_message_batch(QueueUrl=queue, Entries=messages)
         refused = answer.get("Failed", [])
         if not refused:
             return
