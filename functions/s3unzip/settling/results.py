@@ -164,7 +164,7 @@ def read_results(step: Step, plan: PlanSummary) -> Results:
         _read_rounds(step.records, plan, results)
     except UnreadableRecordError as damage:
         results = Results(step.context.tuning.failures_listed, stop=stop_for(damage))
-        for _, recorded in step.records.read_outcomes(step.records.recorded_task_ids()):
+        for _, recorded in step.records.counted_outcomes(step.records.recorded_task_ids()):
             if recorded is not None:  # None if the record is damaged
                 results.add_task(recorded)
     return results

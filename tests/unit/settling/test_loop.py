@@ -173,8 +173,12 @@ def test_a_link_that_is_lost_is_made_again() -> None:
     world.assert_clean(world.finish(settle(state, world.context)), m=content)
 
 
-def test_a_member_that_two_settlings_end_counts_once() -> None:
-    """The late one finds another object in its place, and streams the member once more."""
+@pytest.mark.parametrize("overwritten", ["no-record", "rounds/00.jsonl"])
+def test_a_member_that_two_settlings_end_counts_once(overwritten: str) -> None:
+    """The late one finds another object in its place, and streams the member once more.
+
+    The member also counts once if the record of a round is damaged meanwhile.
+    """
     world = World(TINY)
     run, state = _begin(world, build(Entry("m", log_lines(400_000), DEFLATE), Entry("n", b"1")))
     _do(world, run, (task for task in state.tasks if task.kind is TaskKind.SCAN))
@@ -189,7 +193,7 @@ def test_a_member_that_two_settlings_end_counts_once() -> None:
     late = settle(state, world.context)
     records.store.write(f"outcomes/{ended}.jsonl", [record])
     assert TaskKind.STREAM in {task.kind for task in late.next.tasks}
-    report = world.finish(late)
+    report = world.finish(late, lambda _: records.store.write(overwritten, [b"?"]))
     assert (report.verdict, report.extracted) == (Verdict.COMPLETED, 2)
     assert sorted(outcome.index for _, outcome in records.final_outcomes()) == [0, 1]
     assert RunWatcher(records).read().progress.extracted == 2
