@@ -207,7 +207,8 @@ class Stopping:
                 signal.signal(signal_number, handler)
             self._handlers.clear()
             # `_stop` started the timer; `_raise_again` stops it once the exception is handled.
-            if interval > 0 and not _is_handled():  # still running: Python discarded the exception
+            is_timer_running = interval > 0
+            if is_timer_running and not _is_handled():  # Python discarded the exception
                 raise KeyboardInterrupt
 
     def _stop(self, number: int, frame: FrameType | None) -> None:

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from s3unzip.object_properties import ObjectProperties
 from s3unzip.printable import printable, printable_name, show_bytes, show_count, show_seconds
 from s3unzip.stores.config import parse_destination, parse_source
 from tests.support.processes import COMMAND, run_process
-from tests.support.servers import looks
+from tests.support.servers import HANG_SECONDS, looks
 
 SELECTED, BYTES = 1_000, 100_000_000
 WORK = BYTES + SELECTED * HEADER_BYTES
@@ -260,6 +261,18 @@ def handlers() -> Iterator[None]:
     yield
     assert [signal.getsignal(number) for number in NUMBERS] == before
     assert (signal.getitimer(signal.ITIMER_REAL)[0] > 0) is running
+
+
+def test_a_timer_of_the_program_is_left_as_it_is() -> None:
+    """A timer that ended before the signal came does not run again."""
+    limit = signal.setitimer(signal.ITIMER_REAL, HANG_SECONDS)  # that of pytest
+    try:
+        with suppress(KeyboardInterrupt), Stopping().like_ctrl_c():
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            signal.raise_signal(signal.SIGINT)
+        assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *limit)
 
 
 @pytest.mark.parametrize("freed", [Answer, Freed])
