@@ -4,6 +4,7 @@ import fcntl
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest.mock import ANY
@@ -76,6 +77,23 @@ def test_old_records_of_ended_runs_are_removed(program: Program, run: str) -> No
     (line,) = program.run("runs", "--json").lines
     assert (line["run"], line["state"]) == (run, "UNFINISHED")
     program.run("runs", "--prune", "1", "--env", "dev").ends(2, "work.expire_days")
+
+
+def test_a_run_that_goes_on_while_others_are_removed(program: Program, run: str) -> None:
+    """Another process changes a run after the list of runs is read; its records stay."""
+    program.extract("damaged.zip", "out", "-q")
+    begun = time.time()
+    folder = program.home / "runs" / run
+    os.utime(folder, (begun - 9, begun - 9))  # the last one of the list
+
+    class Busy(LocalRuns):
+        def state(self, run: str) -> str:
+            os.utime(folder, (begun + 9, begun + 9))
+            return super().state(run)
+
+    runs = Busy(StoreConfig(parse_destination(str(program.home))))
+    assert runs.prune(begun + 5) == (1, 0)
+    assert folder.is_dir()
 
 
 def test_a_full_disk_is_named_with_the_file(program: Program, run: str) -> None:
