@@ -198,6 +198,11 @@ def test_items_are_those_of_the_latest_map() -> None:
             lambda runs: runs.map_counts(RUN),
             "DescribeMapRun",
         ),
+        (
+            {"ListMapRuns": _answer(mapRuns=[{}]), "DescribeMapRun": _answer()},
+            lambda runs: runs.map_counts(RUN),
+            "ListMapRuns",
+        ),
     ],
 )
 def test_answers_in_another_form(

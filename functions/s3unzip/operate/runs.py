@@ -359,8 +359,9 @@ class DeployedRuns(RunList):
         )
         if not maps:
             return {}
-        latest = max(maps, key=lambda map_run: map_run["startDate"])
-        counts = self.ask("states:DescribeMapRun", "itemCounts", mapRunArn=latest["mapRunArn"])
+        with translating_errors("states:ListMapRuns"):
+            latest = max(maps, key=lambda map_run: map_run["startDate"])["mapRunArn"]
+        counts = self.ask("states:DescribeMapRun", "itemCounts", mapRunArn=latest)
         return {
             "waiting": counts["pending"],
             "running": counts["running"],
