@@ -16,6 +16,7 @@ from s3unzip.model import (
     Location,
     Options,
     PlanSummary,
+    Report,
     Request,
     SourceAction,
     SourceResult,
@@ -152,14 +153,21 @@ def test_a_run_that_began_meanwhile_keeps_its_members(place: Place) -> None:
 
 
 def test_a_member_with_another_name_is_not_extra(place: Place) -> None:
-    """A disk that ignores case lists a member under the name that its folder had before."""
+    """A disk that ignores case lists a member under the name that its folder had before.
+
+    The report of the run is shown, too.
+    """
+    verdicts: list[Verdict] = []
 
     class Renaming(Progress):
         def phase(self, name: str) -> None:
             if name == "report":
                 (place.folder / "out/site/d").rename(place.folder / "out/site/D")
 
-    with pytest.raises(errors.UsageError, match=r"does not list /.*/out/site/d/b\.txt, perhaps"):
+        def reported(self, report: Report) -> None:
+            verdicts.append(report.verdict)
+
+    with pytest.raises(errors.StorageError, match=r"does not list /.*/out/site/d/b\.txt, perhaps"):
         s3unzip.extract(
             place.folder / "a.zip",
             place.folder / "out",
@@ -168,7 +176,7 @@ def test_a_member_with_another_name_is_not_extra(place: Place) -> None:
             progress=Renaming(),
             delete_extra=lambda _: True,
         )
-    assert place.names == {"site/a.txt", "site/D/b.txt"}
+    assert (place.names, verdicts) == ({"site/a.txt", "site/D/b.txt"}, [Verdict.COMPLETED])
 
 
 def test_links_are_not_followed(place: Place) -> None:

@@ -512,7 +512,7 @@ class World:
         """Continue a run; assert what some fields of the report are."""
         return check_fields(self.finish(resume(run, self.context, failed=failed)), expected)
 
-    def finish(self, step: Settled, before: Callable[[Task], None] | None = None) -> Report:
+    def finish(self, step: Settled, before: Callable[[Task], object] | None = None) -> Report:
         """Do rounds until the run ends; a task that fails is in the next round."""
         while step.report is None:
             records = self.records(step.next.run)

@@ -133,9 +133,11 @@ def extract_one(
         The report of the archive. `progress` receives the results of the nested archives.
     """
     report = machine.run(request, lambda plan: progress.planned(plan.summary), warn, max_cost)
-    if confirm is not None:
-        report = clear_extra(report, machine.context, confirm)
-    progress.reported(report)
+    try:
+        if confirm is not None:
+            report = clear_extra(report, machine.context, confirm)
+    finally:  # the run has ended, also if objects cannot be deleted
+        progress.reported(report)
     for nested_report in machine.run_nested(report, max_cost):
         progress.nested(nested_report)
     return report

@@ -19,7 +19,13 @@ from msgspec.structs import replace
 
 from s3unzip.context import Context
 from s3unzip.contradictions import Naming, check_delete_extra, check_options, name_typed
-from s3unzip.errors import S3UnzipError, ServiceFaultError, UnreadableRecordError, UsageError
+from s3unzip.errors import (
+    S3UnzipError,
+    ServiceFaultError,
+    StorageError,
+    UnreadableRecordError,
+    UsageError,
+)
 from s3unzip.explanations import describe
 from s3unzip.extraction.existing_objects import resolve_conflicts
 from s3unzip.local.runs import known_runs
@@ -230,7 +236,7 @@ def clear_extra(
     extra = [objects[key] for key in sorted(objects.keys() - members)]
     unlisted = sorted(members - objects.keys())
     if extra and unlisted:  # an object that seems to be extra may be a member's
-        raise UsageError(
+        raise StorageError(
             f"{OPTION}: nothing is deleted: the destination does not list {unlisted[0]}, perhaps "
             "because its disk ignores upper and lower case; rename what had that name before"
         )
