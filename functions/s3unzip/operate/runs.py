@@ -141,7 +141,6 @@ class DeployedRuns(RunList):
     environment: str
 
     def __init__(self, environment: str, access: StoreConfig) -> None:
-        self._endpoint_url = access.endpoint_url
         self.environment = environment
         self.location = f"in {environment}"
         self.nothing_yet = f"no run of {environment} has begun yet"
@@ -197,7 +196,10 @@ class DeployedRuns(RunList):
             region = region_of.split(":")[3]
         if (service, region) not in self._clients:
             client = self._session.client(
-                service, region=region, endpoint_url=self._endpoint_url, **CLIENT_OPTIONS
+                service,
+                region=region,
+                endpoint_url=self._session.access.endpoint_url,
+                **CLIENT_OPTIONS,
             )
             client.meta.events.register_first("needs-retry", self._session.renew_refused_keys)
             if service == "s3" and PAYER_OUTPUT in self.outputs:
@@ -391,8 +393,12 @@ class DeployedRuns(RunList):
             # The run has no plan, or its plan cannot be read: the run is planned again. The new
             # plan has all members, so `failed` is not needed.
             data = self._copy_input(execution_name(run))
-        name = execution_name(run, number + 1)
-        self.ask("states:StartExecution", stateMachineArn=self._machine, name=name, input=data)
+        self.ask(
+            "states:StartExecution",
+            stateMachineArn=self._machine,
+            name=execution_name(run, number + 1),
+            input=data,
+        )
 
     def _copy_input(self, first: str) -> str:
         """Return the input for an execution that plans a run again: that of the `first` one.

@@ -171,8 +171,7 @@ def _explain_end(report: Report, options: str) -> Markup:
         code = [untrusted(clip(report.reason, MAX_TEXT))]
         if report.offset is not None:
             code.append(trusted(f" at byte {report.offset:,}"))
-        content.append(element("code", {}, *code))
-        content.append(aside(advise(report.reason, report.run, options)))
+        content += [element("code", {}, *code), aside(advise(report.reason, report.run, options))]
     return element("p", {"id": "cause"}, *content)
 
 

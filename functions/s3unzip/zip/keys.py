@@ -122,11 +122,11 @@ class KeyChecker:
 
     def _refuse_long_key(self, number: int, key: str) -> None:
         """Fail a member whose key is too long to exist; shorten its name."""
-        limit = self._policy.limits.key_bytes
         self._table.fail_header(
             number,
             "key-too-long",
-            f"the key would have {utf8_length(key)} bytes; the limit is {limit}",
+            f"the key would have {utf8_length(key)} bytes; the limit is "
+            f"{self._policy.limits.key_bytes}",
             KEYLESS,
         )
         self._table.shorten_name(number)

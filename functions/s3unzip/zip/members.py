@@ -164,8 +164,7 @@ class HeaderTable:
         """Return the member of header `number`, which has failed, and the reason."""
         member = self.member(number)
         message = self._messages.get(number, f"one of more than {MAX_MESSAGES:,} members that fail")
-        shown_path = cut_name(member.path)
-        return member, Finding(self.codes[number], message, member.offset, shown_path)
+        return member, Finding(self.codes[number], message, member.offset, cut_name(member.path))
 
     def set_stops(self, start: int) -> Sequence[int]:
         """Set the upper bound of each member; return all header numbers in order of offsets.
