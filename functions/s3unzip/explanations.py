@@ -62,6 +62,7 @@ _ADVICE = {
     "file-dir-prefix-conflict": "Nothing to do for S3, which keeps both. In a folder, a member "
     "without content becomes the folder, and one with content fails (name-is-folder).",
     "case-collision": "Use a destination that distinguishes upper and lower case, such as S3.",
+    "unicode-collision": "Use a destination that distinguishes Unicode forms, such as S3.",
     "name-undecodable": "Give the right encoding with --encoding, such as cp437 or shift_jis.",
     "name-guessed-backslash": "Give the encoding of the names with --encoding, such as shift_jis, "
     "gbk, big5 or cp437.",

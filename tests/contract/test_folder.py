@@ -9,6 +9,7 @@ import resource
 import socket
 import stat
 import sys
+import unicodedata
 import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -540,15 +541,28 @@ def test_a_folder_that_runs_are_kept_in_stays_as_it_is(tmp_path: Path) -> None:
         assert _mode_of(tmp_path / f"shared{name}") == mode
 
 
-def test_a_disk_that_ignores_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Members whose keys differ only in case would be one file there: none is written."""
+@pytest.mark.parametrize(
+    ("fold", "warning", "ignored"),
+    [
+        (str.lower, "case-collision", "upper and lower case"),
+        (partial(unicodedata.normalize, "NFC"), "unicode-collision", "the Unicode form of names"),
+    ],
+)
+def test_a_disk_that_ignores_case(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fold: Callable[[str], str],
+    warning: str,
+    ignored: str,
+) -> None:
+    """Members whose keys differ only in case, or in Unicode form, would be one file there."""
     target = FolderDestination(str(tmp_path))
-    target.check_ready(1, needs_case=True)
-    find = os.stat
-    monkeypatch.setattr(os, "stat", lambda name, **words: find(str(name).lower(), **words))
+    target.check_ready(1, [warning])
+    find = os.lstat
+    monkeypatch.setattr(os, "lstat", lambda path: find(fold(str(path))))
     target.check_ready(1)
-    with pytest.raises(StorageError, match="ignores upper and lower case"):
-        target.check_ready(1, needs_case=True)
+    with pytest.raises(StorageError, match=f"this disk ignores {ignored}"):
+        target.check_ready(1, [warning])
     assert not list(tmp_path.iterdir())
 
 

@@ -481,6 +481,13 @@ ROWS = [
         archive(Member("\u00e9")),
     ),
     warns(
+        "case-collision",
+        replace(
+            unread("bsdtar", archive(Member("\u00c9"), Member("\u00e9"), Member("e\u0301"))),
+            warnings="unicode-collision",
+        ),
+    ),
+    warns(
         "file-dir-prefix-conflict",
         unread(ALL_READERS, archive(Member("d", in_folder=""), Member("d/f"))),
         archive(Member("d/f")),

@@ -149,8 +149,9 @@ class Machine:
         if request.options.as_gzip is not None:
             # A gzip file is about as large as the member's compressed data.
             size = reading.index.selected.compressed_size
-        collides = "case-collision" in reading.index.warnings  # lenient runs keep the last file
-        destination.check_ready(size, needs_case=collides and not request.options.lenient)
+        # A lenient run keeps the last file.
+        warnings = {} if request.options.lenient else reading.index.warnings
+        destination.check_ready(size, warnings)
 
     def _begin_anew(self, run: str) -> None:
         """Lock a run, and delete the records and uploads of any earlier run with the same id."""

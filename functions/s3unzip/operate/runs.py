@@ -99,7 +99,7 @@ def translating_errors(action: str) -> Iterator[None]:
         raise ServiceFaultError(
             f"{action}: {error}; check --region, --endpoint-url and the network"
         ) from None
-    # A page in place of XML or JSON, or an answer whose elements are missing or of another type.
+    # A page in place of the answer, or an answer whose elements are missing or of another type.
     except (parsers.ResponseParserError, AttributeError, LookupError, TypeError, ValueError):
         raise ServiceFaultError(
             f"{action}: the endpoint does not answer as AWS does; check --endpoint-url"
@@ -141,6 +141,7 @@ class DeployedRuns(RunList):
     environment: str
 
     def __init__(self, environment: str, access: StoreConfig) -> None:
+        self._endpoint_url = access.endpoint_url
         self.environment = environment
         self.location = f"in {environment}"
         self.nothing_yet = f"no run of {environment} has begun yet"
@@ -196,10 +197,7 @@ class DeployedRuns(RunList):
             region = region_of.split(":")[3]
         if (service, region) not in self._clients:
             client = self._session.client(
-                service,
-                region=region,
-                endpoint_url=self._session.access.endpoint_url,
-                **CLIENT_OPTIONS,
+                service, region=region, endpoint_url=self._endpoint_url, **CLIENT_OPTIONS
             )
             client.meta.events.register_first("needs-retry", self._session.renew_refused_keys)
             if service == "s3" and PAYER_OUTPUT in self.outputs:
@@ -393,12 +391,8 @@ class DeployedRuns(RunList):
             # The run has no plan, or its plan cannot be read: the run is planned again. The new
             # plan has all members, so `failed` is not needed.
             data = self._copy_input(execution_name(run))
-        self.ask(
-            "states:StartExecution",
-            stateMachineArn=self._machine,
-            name=execution_name(run, number + 1),
-            input=data,
-        )
+        name = execution_name(run, number + 1)
+        self.ask("states:StartExecution", stateMachineArn=self._machine, name=name, input=data)
 
     def _copy_input(self, first: str) -> str:
         """Return the input for an execution that plans a run again: that of the `first` one.

@@ -25,7 +25,7 @@ import shutil
 import stat
 import sys
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from io import FileIO
 from pathlib import Path
 
@@ -56,6 +56,11 @@ from s3unzip.stores.ports import (
 
 OWN = ".s3unzip-"  # prefix of the names of temporary files, which no member may have
 NOTE = ".note"  # suffix of the file with the key and facts of an upload
+# By warning: the ends of two names that some disks take for one, and what those disks ignore.
+COLLISIONS = {
+    "case-collision": ("a", "A", "upper and lower case"),
+    "unicode-collision": ("\u00e9", "e\u0301", "the Unicode form of names"),
+}
 _FILE = os.O_CLOEXEC | os.O_NOFOLLOW
 _NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | _FILE
 # If opening a name fails with one of these errors, it is not the name of a regular file.
@@ -225,10 +230,10 @@ class FolderDestination(Destination):
         except errors.StorageError:  # it is missing, a file or a link (I/O errors are not caught)
             return
 
-    def check_ready(self, size: int, *, needs_case: bool = False) -> None:
+    def check_ready(self, size: int, warnings: Collection[str] = ()) -> None:
         """Check that files can be created, and that an empty folder has room for `size` bytes.
 
-        With `needs_case`, also check that the disk distinguishes upper and lower case.
+        Also check that the disk distinguishes the keys that `warnings` call a collision.
         """
         # A folder that is not empty may contain some of these bytes from an earlier attempt.
         if next(self._scan(""), None) is None:
@@ -244,15 +249,18 @@ class FolderDestination(Destination):
                 )
         probe = self._own_key(_draw_id())
         self._write(probe, b"", {})
-        other_case = probe.removeprefix(self.root_prefix).upper()
-        is_one_file = self.size(self.root_prefix + other_case) is not None
         self._unlink(probe)
-        if needs_case and is_one_file:
-            raise errors.StorageError(
-                f"{self.root}: this disk ignores upper and lower case, and members whose names "
-                "differ only in that would replace each other: use another disk, --exclude all "
-                "but one of them, or give --lenient to keep the last"
-            )
+        for warning, (ending, other_ending, ignored) in COLLISIONS.items():
+            if warning in warnings:
+                self._write(probe + ending, b"", {})
+                is_one_file = os.path.lexists(probe + other_ending)
+                self._unlink(probe + ending)
+                if is_one_file:
+                    raise errors.StorageError(
+                        f"{self.root}: this disk ignores {ignored}, and members whose names "
+                        "differ only in that would replace each other: use another disk, --exclude "
+                        "all but one of them, or give --lenient to keep the last"
+                    )
 
     def release(self) -> None:
         self._folders.close()

@@ -18,7 +18,7 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import accumulate
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
@@ -262,10 +262,11 @@ class Destination(Protocol):
         """Send one request; raise an error if credentials, bucket or server are missing."""
         return
 
-    def check_ready(self, size: int, *, needs_case: bool = False) -> None:
+    def check_ready(self, size: int, warnings: Collection[str] = ()) -> None:
         """Raise an error if `size` bytes in total cannot be written. This sends no request.
 
-        With `needs_case`, some keys differ only in upper and lower case, and must not be one file.
+        With the warning case-collision or unicode-collision, some keys differ only in upper and
+        lower case, or only in Unicode form. They must not be one file.
         """
         return
 

@@ -185,8 +185,8 @@ class KeyChecker:
         """Compare the keys of members whose folded keys have the same hash.
 
         If two keys are equal, the archive is refused; under a lenient policy, the earlier member is
-        dropped instead. If a key differs from the first key only in case or Unicode form, one
-        warning is counted.
+        dropped instead. One warning is counted if keys differ only in case, and one if they differ
+        only in Unicode form.
         """
         last_numbers: dict[str, int] = {}  # number of the last member with each key
         for number in numbers:
@@ -194,14 +194,12 @@ class KeyChecker:
             if key in last_numbers:
                 self._resolve_duplicate(last_numbers[key], number, cut_name(key))
             last_numbers[key] = number
-        # The keys share one hash, and nearly always one folded form. One warning is enough.
-        first_key, *later_keys = last_numbers
-        for key in later_keys:
-            if fold_key(key) == fold_key(first_key):
-                only_form_differs = fold_form(key) == fold_form(first_key)
-                code = "unicode-collision" if only_form_differs else "case-collision"
-                self.warnings[code] += 1
-                break
+        # The keys share one hash, and nearly always one folded form.
+        folded_key = fold_key(next(iter(last_numbers)))
+        keys = [key for key in last_numbers if fold_key(key) == folded_key]
+        count_of_forms = len({fold_form(key) for key in keys})
+        self.warnings["unicode-collision"] += count_of_forms < len(keys)
+        self.warnings["case-collision"] += count_of_forms > 1
 
     def _resolve_duplicate(self, earlier: int, number: int, key: str) -> None:
         """Refuse an archive with two members that have the same key, or drop the earlier member."""
