@@ -290,20 +290,19 @@ def _find_page(report: Report, run_list: RunList) -> Path:
     """Return the path of a run's page; if it is not on this machine, fetch or make it."""
     from s3unzip.settling.page import render_page
 
-    run = report.run
-    written_page = Path(runs_home().key, "runs", run, PAGE)
+    written_page = Path(runs_home().key, "runs", report.run, PAGE)
     if run_list.environment is None and written_page.is_file():
         return written_page
-    page = Path(runs_home().key, "pages", f"{run}.html")
+    page = Path(runs_home().key, "pages", f"{report.run}.html")
     make_folders(page.parent, PRIVATE)
     try:
-        body = run_list.records(run).store.read(PAGE)
+        body = run_list.records(report.run).store.read(PAGE)
     except NotFoundError:  # a small archive in an environment, or a killed run
         context = Context(
             run_list.stores,
             Clock(),
             environment=run_list.environment or "",
-            connections=run_list.connections(run).without_variables(),
+            connections=run_list.connections(report.run).without_variables(),
         )
         body = render_page(report, context)
     with explaining(str(page)):
