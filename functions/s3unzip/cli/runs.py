@@ -165,10 +165,9 @@ def _list_run(recent: ListedRun, run_list: RunList) -> ListedRun | None:
     state = recent.state or run_list.state(recent.run) or ENDED
     if state == ENDED:  # without a report
         state = "UNFINISHED"
-    shared_fields = {}
-    if plan is not None:
-        shared_fields = _shared_fields(plan.run)
-    return replace(recent, state=state, **shared_fields)
+    if plan is None:
+        return replace(recent, state=state)
+    return replace(recent, state=state, **_shared_fields(plan.run))
 
 
 def _list_report(report: Report) -> ListedRun:

@@ -318,8 +318,9 @@ class Machine:
         started = context.clock.now()
         try:
             while settled.report is None:
-                is_first = settled.next.round == first_round
-                settled = self._do_round(run, settled.next, records, is_first=is_first)
+                settled = self._do_round(
+                    run, settled.next, records, is_first=settled.next.round == first_round
+                )
                 if settled.report is not None and settled.report.reason == STOPPED:
                     raise KeyboardInterrupt  # noqa: TRY301 - handled in the same way as Ctrl-C
             make_folders(run, records, context)
