@@ -46,8 +46,7 @@ class Screen:
 
     def show(self, page: bytes, *, width: int = DESK, dark: bool = False, zoom: float = 1) -> Self:
         """Open a page, `width` CSS pixels wide; what was logged before is forgotten."""
-        mobile = width == PHONE
-        size = {"width": width, "height": 900, "deviceScaleFactor": zoom, "mobile": mobile}
+        size = {"width": width, "height": 900, "deviceScaleFactor": zoom, "mobile": width == PHONE}
         self.command("Emulation.setDeviceMetricsOverride", **size)
         self.command(
             "Emulation.setEmulatedMedia",

@@ -520,8 +520,9 @@ def test_each_alarm_reaches_its_topic(
     own = {_reference(action) for alarm in alarms for action in alarm["AlarmActions"]} - {TOPIC}
     assert own == made.resources("AWS::SNS::Topic").keys()
     policies = _policies(made, "AWS::SNS::TopicPolicy", "Topics")
-    service = "cloudwatch.amazonaws.com"
-    assert all(_lets_in(policies[topic], "sns:Publish", service) for topic in own)
+    assert all(
+        _lets_in(policies[topic], "sns:Publish", "cloudwatch.amazonaws.com") for topic in own
+    )
 
 
 @pytest.mark.parametrize("variant", ["dev", "prod", "nested", "existing"])

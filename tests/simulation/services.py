@@ -286,8 +286,9 @@ class Services:
         world = self.world
         for _ in range(1 + world.faults.injects(Fault.TWICE, "message")):
             late = world.faults.delay() if world.faults.injects(Fault.DELAY, "message") else 0.0
-            name = f"message-{next(self._numbers)}"
-            self._messages.append(Message(name, body, world.scheduler.now + late))
+            self._messages.append(
+                Message(f"message-{next(self._numbers)}", body, world.scheduler.now + late)
+            )
             world.scheduler.spawn(Process("queue"), partial(self._serve, self._messages[-1]))
 
     def _serve(self, message: Message) -> None:

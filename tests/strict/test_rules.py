@@ -31,8 +31,9 @@ class Account:
     def make(self, **states: dict[str, Any]) -> str:
         self._machines += 1
         definition = json.dumps({"StartAt": next(iter(states)), "States": states})
-        name = f"machine-{self._machines}"
-        made = self.states.create_state_machine(name=name, definition=definition, roleArn=ROLE)
+        made = self.states.create_state_machine(
+            name=f"machine-{self._machines}", definition=definition, roleArn=ROLE
+        )
         return str(made["stateMachineArn"])
 
     def make_function(self, name: str, code: bytes, *, at_once: int) -> str:

@@ -146,8 +146,7 @@ class Machine:
         destination = self.context.stores.destination(request.destination)
         destination.check_reachable()
         size = reading.index.selected.size
-        if request.options.as_gzip is not None:
-            # A gzip file is about as large as the member's compressed data.
+        if request.options.as_gzip is not None:  # a gzip file has about the compressed size
             size = reading.index.selected.compressed_size
         # A lenient run keeps the last file.
         warnings = {} if request.options.lenient else reading.index.warnings
