@@ -36,7 +36,7 @@ OUTPUTS = (
     Output("show", "report", "the report", (Report,)),
     Output("show --failures", "failures", "a member that failed", (lines.FailedMember,)),
     Output("watch", "watch", "the figures, last the report", (RunProgress, Report)),
-    Output("resume", "report", "the report", (Report,)),
+    Output("resume", "run", "the report, then an archive inside the archive", (Report, NestedRun)),
     Output("resume --env NAME", "resume", "what was started", (lines.Resumed,)),
     Output("abort", "abort", "what was stopped", (lines.Aborted,)),
     Output("doctor", "doctor", "all checks", (Diagnosis,)),

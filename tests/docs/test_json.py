@@ -44,7 +44,7 @@ def check_lines(name: str, text: str) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    """Return the program in a folder with archives, in which it has done two runs."""
+    """Return the program in a folder with archives, in which it has done three runs."""
     folder = tmp_path_factory.mktemp("json")
     program = Program(folder)
     for name in ("archive.zip", "damaged.zip"):
@@ -54,8 +54,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     )
     (folder / "broken.zip").write_bytes(b"no archive")
     return program, {
-        stem: program.extract(f"{stem}.zip", stem, "--json").lines[0]["run"]
-        for stem in ("archive", "damaged")
+        stem: program.extract(f"{stem}.zip", stem, "--nested", "1", "--json").lines[0]["run"]
+        for stem in ("archive", "damaged", "nested")
     }
 
 
@@ -89,9 +89,10 @@ def test_every_command_has_json() -> None:
         ("report", "show {damaged}", 1),
         ("failures", "show {damaged} --failures", 1),
         ("watch", "watch {damaged}", 1),
-        ("report", "resume {archive} -w 1", 0),
-        ("report", "resume {damaged} -w 1", 1),
-        ("report", "resume {damaged} --failed -w 1", 1),
+        ("run", "resume {archive} -w 1", 0),
+        ("run", "resume {damaged} -w 1", 1),
+        ("run", "resume {damaged} --failed -w 1", 1),
+        ("run", "resume {nested} --failed -w 1", 1),
         ("abort", "abort {damaged}", 0),
     ],
 )
