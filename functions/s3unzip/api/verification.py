@@ -514,19 +514,17 @@ class _ObjectComparison:
         """Return what HEAD says about an object, with its proof; None: the object does not exist.
 
         The store's own checksum covers the bytes of the object. In a gzip file, these are not the
-        bytes of the member, so the CRC-32 in the metadata is used. A store without metadata reads
-        the object in `head` to compute the CRC-32, but it does not inflate gzip files.
+        bytes of the member, so the CRC-32 in the metadata is used. In a store without metadata, the
+        object is read.
         """
-        if self._is_gzip and not self._destination.keeps_metadata:
+        if not self._destination.keeps_metadata:
             return self._read(key)
         stored = self.calls.paced("head", partial(self._destination.head, key))
         if stored is None:
             return None
         if stored.checksum is not None and not self._is_gzip:
             return Proof.CHECKSUM, stored._replace(crc32=stored.checksum)
-        # The CRC-32 is the one in the metadata, or `head` has read the object.
-        proof = Proof.METADATA if self._destination.keeps_metadata else Proof.READ
-        return proof, stored
+        return Proof.METADATA, stored
 
     def _read(self, key: str) -> tuple[Proof, StoredObject] | None:
         """Read an object; return it with the proof of its bytes, or None if it does not exist."""

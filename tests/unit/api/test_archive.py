@@ -545,7 +545,12 @@ def test_extracts_and_verifies(path: Path, tmp_path: Path, stores: StoreConfig) 
         f"<Report {report.run}: COMPLETED_WITH_ERRORS, 3 extracted, 0 unchanged, 1 failed>"
     )
     found = s3unzip.verify(path, tmp_path / "out", FLAT, stores=stores)
-    assert (found.verdict, found.equal, found.refused) == (Comparison.EQUAL, 3, 1)
+    assert (found.verdict, found.equal, found.refused, found.bytes_read) == (
+        Comparison.EQUAL,
+        3,
+        1,
+        report.bytes_out,
+    )
 
 
 def test_members_are_on_disk_before_the_archive_is_deleted(
