@@ -320,7 +320,7 @@ def test_a_message_is_retried_within_two_minutes(pipeline: DeployedPipeline) -> 
         ("no event", "JSONDecodeError"),
         (
             '{"Type":"Notification","TopicArn":"arn:aws:sns:x","Message":"{\\"AlarmName\\":1}"}',
-            "it has ['AlarmName']",
+            "its fields are ['AlarmName']",
         ),
     ],
 )

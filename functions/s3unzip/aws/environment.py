@@ -76,7 +76,7 @@ class RunDefaults(msgspec.Struct, frozen=True):
         return (
             source.bucket == self.ingest_bucket
             and source.key.startswith(self.ingest_prefix)
-            # The EventBridge rule also accepts all of these spellings, such as .zip, .ZIP and .Zip.
+            # The EventBridge rule accepts the same spellings, such as .zip, .ZIP and .Zip.
             and source.key.endswith(spellings(self.ingest_suffix))
         )
 
@@ -126,7 +126,7 @@ class LambdaConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def command_name(self) -> str:
-        """The name of the stack without `STACK_PREFIX`; commands find the environment by it."""
+        """The name of the stack without `STACK_PREFIX`, by which commands find the environment."""
         return self.stack.removeprefix(STACK_PREFIX) or self.environment
 
     def covers(self, source: Location) -> bool:
@@ -314,8 +314,9 @@ def _read_routes(
 
     Values that a route leaves out come from `environment_defaults`.
     """
-    # A route's options name only its own secret, so they are not based on the options in
-    # `environment_defaults`. For a route without a secret, `_policy` reads that of the environment.
+    # The options of a route refer only to the route's own secret, so they are based on options
+    # without the environment's secret. If a route has no secret, `_policy` reads that of the
+    # environment.
     without_secret = _read_json(variables, Variable.OPTIONS, Options, Options())
     return tuple(
         RunDefaults(
@@ -379,7 +380,7 @@ def read_secret(ref: str, client: SecretsManagerClient) -> bytes:
         message = f"secret {name}: {code}"
         if error_type is errors.AccessDeniedError:
             message += (
-                "; the function needs secretsmanager:GetSecretValue, and kms:Decrypt of its key"
+                "; the function needs secretsmanager:GetSecretValue, and kms:Decrypt for its key"
             )
         raise error_type(message) from error
     except BotoCoreError as error:

@@ -10,9 +10,9 @@ The rules of the malware gate (``ingest.scan``):
 - The run of an archive is started by the result of its scan. S3's own event starts nothing.
 - The result names the version that was scanned. Only this version is opened, and the run is pinned
   to it. A newer version has its own scan and result.
-- ``submit``, and the run that follows the replacement of an archive, have no result. They read the
-  tag that GuardDuty adds to the version. In a bucket without versioning, the tag might belong to an
-  overwritten object, so it is not read.
+- A run that ``submit`` queues, or that follows the replacement of an archive, has no event with a
+  result. Its result is read from the tag that GuardDuty adds to the version. In a bucket without
+  versioning, the tag might belong to an overwritten object, so it is not read.
 - A version whose result is missing, or is not NO_THREATS_FOUND, is not opened. The version is
   logged and counted.
 - A result may arrive twice or late. The results for several versions may arrive in any order.
@@ -68,8 +68,8 @@ EVENT_TITLES = {
     Verdict.FAILED: "Archive Failed",
 }
 EVENT_COUNTS = ("members", "extracted", "unchanged", "failed", "missing", "bytes_in", "bytes_out")
-# An event has at most 256 KB. A message may quote names of members, whose length depends on the
-# archive.
+# Maximum length of a report's message in an event, which has at most 256 KB. A message may quote
+# names of members, and the archive determines their length.
 MESSAGE_CHARACTERS = 1_000
 
 
@@ -148,7 +148,7 @@ def read_puts(body: str, config: LambdaConfig) -> tuple[list[ArchivePut], list[E
             if put is not None and _may_start_run(put, config):
                 puts.append(put)
         except MALFORMED as error:
-            # The error of a text that is not valid Unicode quotes all of it, so it is shortened.
+            # An error about invalid Unicode quotes the whole text, so the error is shortened.
             faults.append(UsageError(f"the message is not an S3 event: {error!r:.500}"))
     return puts, faults
 
@@ -162,7 +162,7 @@ def _may_start_run(put: ArchivePut, config: LambdaConfig) -> bool:
     # The topic `ingest.topic` may announce other objects, and an event may be older than the last
     # deployment.
     if not config.covers(put.source):
-        logger.info("archive is not one of this environment", source=str(put.source))
+        logger.info("archive is outside the scope of this environment", source=str(put.source))
         return False
     _check_put(put)
     # If a command queued the event, the intake function reads the scan result from a tag.
@@ -178,7 +178,7 @@ def _check_put(put: ArchivePut) -> None:
     The rules for keys are in the S3 user guide ("object-keys").
     """
     key = put.source.key
-    size = len(key.encode())  # half of a surrogate pair raises a `ValueError`, too
+    size = len(key.encode())  # raises `ValueError` if the key has half of a surrogate pair
     if size > MAX_KEY:
         raise ValueError(f"{key[:100]}: a key has at most {MAX_KEY:,} bytes, not {size:,}")
     if put.scan is not None and put.etag is None and put.version_id is None:
@@ -228,7 +228,7 @@ def _read_event(event: Any) -> ArchivePut | None:
             | {"source": "aws.s3", "detail-type": str()}
         ):
             return None  # S3 tests the notification, or reports a deletion, a restore or a tag
-    raise ValueError(f"it has {sorted(event)}")
+    raise ValueError(f"its fields are {sorted(event)}")
 
 
 def _read_scan(detail: dict[str, Any], time: str) -> ArchivePut:
@@ -252,7 +252,7 @@ def _read_record(record: dict[str, Any]) -> ArchivePut:
     The format is in the S3 user guide, "notification-content-structure".
     """
     stored = record["s3"]["object"]
-    key = unquote_plus(stored["key"], errors="strict")  # its bytes are always UTF-8
+    key = unquote_plus(stored["key"], errors="strict")  # keys in S3 are always UTF-8
     return ArchivePut(
         source=Location("s3", record["s3"]["bucket"]["name"], key),
         time=_parse_time(record["eventTime"]),
