@@ -5,20 +5,20 @@ The rules:
 - The first execution of a run is named RUN. Later executions, RUN-r2, RUN-r3, ..., continue the
   run. The input of an execution contains the request and the version of the archive. An execution
   with the same name for another archive is an error, never the same run.
-- Only one execution of a run works at a time. Before another execution is started, the states
-  of the existing executions are read. While an execution is at work, none is started. If all have
+- Only one execution of a run is running at a time. Before another execution is started, the states
+  of the existing executions are read. If one of them is running, none is started. If all have
   ended, with or without a report, the execution with the next number is started. If two callers try
   concurrently, only one execution is started.
 - The history of an execution is bounded: after some rounds, an execution ends, and its last step
   starts the next execution for the following rounds. The name of the next execution is derived from
   that of the current one, so a step that is repeated or late does not start a second execution.
-- StartExecution with the name and the input of an execution that is at work succeeds without
-  starting anything. Any other use of an existing name raises ExecutionAlreadyExists
+- StartExecution with the name and the input of a running execution succeeds without starting
+  anything. Any other use of an existing name raises ExecutionAlreadyExists
   (API_StartExecution). DescribeExecution is eventually consistent: it may not find an execution
   that has just started.
-- `end_run` is called after each verdict is written. If a step finds the report of a run, and the
-  end of that run may be incomplete, the step calls `end_run` again, perhaps late or concurrently.
-  Receivers of the event recognize the run by its id.
+- `end_run` is called after each verdict is written. If a step finds the report of a run for which
+  `end_run` may not have been completed, the step calls it again, perhaps late or concurrently. The
+  event may therefore be sent twice: receivers recognize the run by its id.
 - With a malware gate, a newer version is opened only if its tag is NO_THREATS_FOUND. Without the
   tag, the run is started by the event for that version: see `s3unzip.aws.events`.
 - After the end of every run, the version that it extracted is compared with the current version of
@@ -174,7 +174,7 @@ class ArrivedArchive(NamedTuple):
     request: Request
     run: str
     tail: Tail  # the version of the archive and its last bytes
-    refusal: str | None = None  # why the store does not return bytes; then the tail has none
+    refusal: str | None = None  # why the store does not return bytes; if set, the tail has no bytes
 
 
 def find_archive(request: Request, context: Context, calls: Calls) -> ArrivedArchive | None:
@@ -232,7 +232,7 @@ def start_run(
         if not is_final and _start_execution(config, name, data):
             logger.info("run continues", execution=name)
             return
-    logger.info("run is at work or has ended", run=run)
+    logger.info("run is running or has ended", run=run)
 
 
 def next_execution_name(
@@ -248,8 +248,8 @@ def next_execution_name(
     Args:
         config: the configuration of the environment.
         run: the id of the run.
-        since: when the run was known to have failed, in Unix seconds; 0 if it was not. Executions
-            that began earlier have ended or are about to end, so they do not count as running.
+        since: when the run was known to have failed, in Unix seconds; 0: it has not failed. Earlier
+            executions have ended or are about to end, so they do not count as running.
         failed_number: the number of the execution that failed. It may have started the next one
             before it failed, so a later execution counts as running even if it began before
             `since`. The default, the highest number, means that no execution failed.
@@ -307,7 +307,7 @@ def end_run(
         report: the recorded report.
         config: the configuration of the environment.
         context: the context of the step that ended the run; it belongs to the route of the run.
-        check_replaced: whether the archive might have been replaced while the run was at work.
+        check_replaced: whether the archive might have been replaced during the run.
         is_first: whether the run had no report before.
     """
     bind_run(report.run, str(report.source))
@@ -347,7 +347,7 @@ def _start_current_version(request: Request, config: LambdaConfig, context: Cont
         return
     if archive is None:
         return
-    if archive.refusal is not None:  # the intake of this version's event reports it
+    if archive.refusal is not None:  # the function `intake` reports it for this version's event
         logger.warning("archive cannot be read", error=archive.refusal)
         return
     pin = archive.tail.pin
@@ -397,10 +397,10 @@ def extract_if_replaced(
 def extract_current_version(
     request: Request, cause: str, config: LambdaConfig, context: Context
 ) -> None:
-    """Extract the current version, because a run of an older one may have overwritten members.
+    """Extract the current version, because a run of an older version may have overwritten members.
 
     Does nothing if newer versions of the archive are not extracted in this environment. The run
-    leaves correct members unchanged, so most of its requests are HEADs. It also extracts
+    leaves correct members unchanged, so most of its requests are HEADs. The run also extracts
     nested archives again.
 
     Args:
@@ -426,7 +426,7 @@ def extract_current_version(
 def compare_later(report: Report, config: LambdaConfig, execution: str) -> None:
     """Start an execution that waits until all functions have ended, then looks for a newer archive.
 
-    It is named RUN-w1, RUN-w2, ... Nothing is started if newer archives are not extracted again.
+    The execution is named RUN-w1, ... None is started if newer archives are not extracted again.
 
     Args:
         report: the report of the run.

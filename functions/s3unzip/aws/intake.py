@@ -88,9 +88,10 @@ NEW_SECONDS = 600  # an older event comes from the dead-letter queue or was sent
 # Maximum time from the Last-Modified of an archive to its event. The Last-Modified of a multipart
 # upload is the time at which the upload began.
 UPLOAD_SECONDS = 120
-REPORT_READERS = 16  # number of concurrent LISTs; each finds the reports of one second
+REPORT_READERS = 16  # number of concurrent LISTs; each lists the runs of one second
 BRIEF_SECONDS = 1.0  # after a shorter run, its archive is not compared with the current version
-# Sent concurrently from the start: a single worker need not begin as slowly as a thousand workers.
+# Number of concurrent PUTs at the beginning of a run in memory, which has only one worker. Each of
+# up to a thousand workers of the state machine begins with fewer.
 FIRST_PUTS = 16
 
 TASK_FAULTS: tuple[type[errors.S3UnzipError], ...] = (*ATTEMPT_FAULTS, errors.RunStoppedError)
@@ -176,12 +177,12 @@ def _handle_put(put: ArchivePut, request: Request, invocation: Invocation, attem
 def _handle_version(
     put: ArchivePut, archive: ArrivedArchive, invocation: Invocation, *, is_new: bool
 ) -> None:
-    """Extract the current version, or start, resume or finish its run, if the malware gate agrees.
+    """Extract the current version, or start, resume or finish its run, if the malware gate allows.
 
     Args:
         is_new: whether this is the first delivery of a recent event.
     """
-    if archive.refusal is not None:  # it is reported, whatever the malware gate says
+    if archive.refusal is not None:  # reported even if the malware gate would not allow the run
         _report_unreadable(archive, archive.refusal, invocation)
         return
     if not _may_open(put, archive, invocation):
@@ -240,8 +241,8 @@ def _resume_or_repeat_end(
     """Resume a run that FAILED; for any other verdict, repeat the steps that follow the report.
 
     Args:
-        is_new: whether this is the first delivery of a recent event. Then the report was written
-            for another event of the same put, which also does the steps.
+        is_new: whether this is the first delivery of a recent event. If so, another event of the
+            same put led to the report, and the invocation for that event also does the steps.
     """
     check_same_archive(report.run, archive.request.source, archive.tail.pin, report)
     if report.verdict is Verdict.FAILED:
@@ -253,11 +254,11 @@ def _resume_or_repeat_end(
 
 
 def _finish_older_runs(put: ArchivePut, invocation: Invocation, current_run: str | None) -> bool:
-    """Repeat `end_run` for each run of an older version; return whether one has a report.
+    """Repeat `end_run` for each run of an older version with a report; return whether there is one.
 
     An earlier attempt may have stopped after it wrote the report. The id of a run begins with the
     Last-Modified of its archive, which is at most `UPLOAD_SECONDS` before the time of the event or,
-    as clocks differ, `CLOCK_SECONDS` after it.
+    because clocks differ, `CLOCK_SECONDS` after it.
 
     Args:
         current_run: the run of the current version, which is left out; None: the archive is gone.
@@ -318,14 +319,14 @@ def _plan_in_memory(archive: ArrivedArchive, context: Context, calls: Calls) -> 
             if settled_run is not None and settled_run.report is None:
                 add_metrics(DirectHandovers=1)  # the state machine must finish the archive
             return settled_run
-    # The archive or its plan is too large for this function. Discard that plan, and make one for
-    # many workers.
+    # The archive is too large for this function to extract. If a plan for one worker was made,
+    # discard it, and make one for many workers.
     run = _MemoryRun(archive, context, has_one_worker=False)
     return run.write_records(run.begin(calls))
 
 
 class _MemoryRun:
-    """A run with its records in memory until `write_records`; also the stores of this run."""
+    """A run whose records are in memory until `write_records`; also the stores of this run."""
 
     def __init__(self, archive: ArrivedArchive, context: Context, *, has_one_worker: bool) -> None:
         tuning = context.tuning
@@ -429,7 +430,7 @@ class _MemoryRun:
             own_report,
             records,
             self._began,
-            # (None, None): none found. A COMPLETED run usually has none yet, so none is looked up.
+            # (None, None): a COMPLETED run usually has no earlier report, so none is looked up.
             looked_up=(None, None) if is_completed else None,
             renderer=self._context if needs_plan else None,
         )

@@ -15,12 +15,12 @@ from s3unzip.settling.loop import KnownArchive, begin_run, resume
 def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
     """Begin or resume the run; return the next state.
 
-    With a ``request``, plan the run unless it already has a plan, and continue it. Without one,
-    resume it; with ``failed``, extract its failed members again.
+    With a ``request``, the run is planned, unless it already has a plan, and continued. Without a
+    ``request``, the run is resumed; with ``failed``, its failed members are extracted again.
     """
     run_input = convert_input(event, RunInput)
     if not run_input.run:
-        raise UsageError(f"the input has no run; it has {sorted(event)}")
+        raise UsageError(f"the input has no run; its fields are {sorted(event)}")
     config = load_config()
     bind_run(run_input.run)
     if run_input.request is not None:

@@ -6,11 +6,11 @@ The rules:
   response, or run late for an execution that was stopped. Then the recorded verdict stays.
 - EventBridge reports each failed, stopped or timed-out execution, perhaps twice, late or never.
   Therefore the report has the time at which the execution ended, and replaces neither a newer
-  report nor a better verdict. While a later execution of the run is at work, nothing is reported.
+  report nor a better verdict. While a later execution of the run is running, nothing is reported.
 - If a failed execution might have written the recorded report, it might have failed during the
   steps after the report. Therefore these steps are repeated.
-- After the functions of a failed execution have also ended, the archive of the run is compared once
-  more with the current version.
+- After the functions of a failed execution have also ended, the version that the run extracted is
+  compared once more with the current version of the archive.
 """
 
 import time
@@ -65,7 +65,7 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
             _end_failed(run_input, event["detail"], config, context)
         return {}
     if not {"state", "execution"} <= event.keys():
-        raise UsageError(f"the input has no state or no execution; it has {sorted(event)}")
+        raise UsageError(f"the input has no state or no execution; its fields are {sorted(event)}")
     if "wait" in event["state"]:
         return _extract_newer_version(
             convert_input(event["state"], RunInput).run, config, config.context(invocation)
@@ -118,7 +118,7 @@ def _end_failed(
         logger.info("run continues", status=detail["status"])
         return
     began = _find_start(config, detail, ended)
-    # The input of an execution that resumed the run has no request: use that of the first one.
+    # An execution that resumed the run has no request in its input: use the first execution's.
     if run_input.request is None:
         first = find_execution(config, execution_name(run))
         if first is not None:
@@ -145,7 +145,7 @@ def _end_failed(
 
 
 def _find_start(config: LambdaConfig, detail: dict[str, Any], ended: float) -> float:
-    """Return when an execution began that ended at `ended`; after a redrive, when that began."""
+    """Return when the execution that ended at `ended` began; a redrive counts as a beginning."""
     execution = find_execution(config, detail["name"])
     # An execution that began after `ended` has been redriven since.
     if execution is None or execution.began >= ended:

@@ -86,8 +86,8 @@ def lambda_function(handler: Handler) -> Handler:
     @wraps(handler)
     def invoke(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         if not is_sampled():
-            # A later sampled invocation is then not marked as a cold start. The X-Ray SDK is not
-            # imported here: the import takes a tenth of the time of a cold start.
+            # Without this line, a later sampled invocation would be marked as a cold start. The
+            # X-Ray SDK is not imported here: that would take a tenth of the time of a cold start.
             powertools.is_cold_start = False
             return measured(event, context)
         traced: Handler = _open_tracer().capture_lambda_handler(measured, capture_response=False)
