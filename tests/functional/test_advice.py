@@ -219,9 +219,7 @@ def test_another_password_helps(shop: Shop, code: str) -> None:
 def test_a_key_that_exists(shop: Shop, advised: str, content: str) -> None:
     """Another prefix, or the rule to overwrite, extracts all."""
     shop.program.add("a.zip", A, B)
-    path = shop.program.folder / "out/a/a.txt"
-    path.parent.mkdir(parents=True)
-    path.write_text("old")
+    path = shop.program.write("out/a/a.txt", b"old")
     (report,) = shop.program.extract("a.zip", "out", "--on-conflict", "never", "--json").lines
     assert _codes_of(report) == {"exists", ""}
     shop.program.extract("a.zip", "out", *advised.split()).ends(0)

@@ -387,8 +387,7 @@ def test_empty_folders_are_created(program: Program, options: str, found: str) -
 def test_a_file_with_the_name_of_a_folder_stays(program: Program) -> None:
     """A warning names the folder that cannot be created; the run completes."""
     program.add("e.zip", Entry("empty/"), Entry("deep/below/"))
-    (program.folder / "out/e").mkdir(parents=True)
-    (program.folder / "out/e/empty").write_bytes(b"mine")
+    program.write("out/e/empty", b"mine")
     program.start("run", "e.zip", "out", "-w", "1").ends(
         0, "folders not created: 1; ", "out/e/empty: a file is where a folder is needed"
     )

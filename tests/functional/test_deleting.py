@@ -46,9 +46,7 @@ class Place(Program):
 
     def put(self, *names: str) -> None:
         for name in names:
-            path = self.folder / "out" / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text("extra")
+            self.write(f"out/{name}", b"extra")
 
     @property
     def names(self) -> set[str]:
@@ -335,10 +333,8 @@ class Target:
         """Write a file or an object without metadata, as another program does."""
         if self.bucket:
             self.bucket.add(f"to/{name}", body)
-            return
-        path = self.program.folder / "out/to" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(body)
+        else:
+            self.program.write(f"out/to/{name}", body)
 
     @property
     def files(self) -> dict[str, bytes]:

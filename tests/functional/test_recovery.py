@@ -181,9 +181,7 @@ def test_files_of_a_killed_run_are_removed(
     own = folder.own_prefix(str(records.relative_to(program.home / "runs")))
     others = [f"d/{folder.own_prefix('another')}1", f"other/{folder.OWN}1", "d/mine"]
     for name in (f"{own}1", f"d/{own}2", f"d/e/{own}3", *others):
-        path = program.folder / "out" / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(b"half")
+        program.write(f"out/{name}", b"half")
     program.run(*shlex.split(words)).ends(0).prints(printed)
     assert program.files("out") == CONTENTS | dict.fromkeys(others, b"half")
 

@@ -107,9 +107,12 @@ class Program:
         return _check(done.returncode, done.stdout, done.stderr)
 
     def add(self, name: str, *entries: zips.Entry) -> Path:
+        return self.write(name, zips.build(*entries))
+
+    def write(self, name: str, body: bytes) -> Path:
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(zips.build(*entries))
+        path.write_bytes(body)
         return path
 
     def files(self, below: str = "") -> dict[str, bytes]:
