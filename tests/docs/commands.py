@@ -18,7 +18,7 @@ import click
 from botocore import xform_name
 
 from s3unzip.cli.main import COMMANDS, PROGRAM, load_command
-from tests.support.zips import DEFLATE, Entry, build, seal_aes, seal_zipcrypto
+from tests.support.zips import DEFLATE, Entry, build, seal_aes, seal_zipcrypto, with_wrong_crc
 
 ROOT = Path(__file__).resolve().parents[2]
 FENCE = re.compile(r"^( *)```(sh|console)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
@@ -182,13 +182,10 @@ PLAIN = (
 )
 
 
-WRONG = {"crc32": 1}
 PASSWORD = b"open sesame"
 ARCHIVE = build(*PLAIN)
 SPECIAL = {
-    "damaged.zip": build(
-        *PLAIN, Entry("data/c.csv", b"5,6\n" * 500, DEFLATE, local=WRONG, central=WRONG)
-    ),
+    "damaged.zip": build(*PLAIN, with_wrong_crc("data/c.csv", b"5,6\n" * 500, DEFLATE)),
     "nested.zip": build(PLAIN[0], Entry("inner.zip", ARCHIVE)),
     # Members encrypted in both ways, and one that is not.
     "secret.zip": build(

@@ -38,9 +38,9 @@ from tests.e2e.conftest import (
     without_workers,
 )
 from tests.support.processes import Program
-from tests.support.zips import DEFLATE, Entry, build
+from tests.support.zips import DEFLATE, Entry, build, with_wrong_crc
 
-BAD = Entry("bad.txt", b"not what the directory says", central={"crc32": 1}, local={"crc32": 1})
+BAD = with_wrong_crc("bad.txt", b"not what the directory says")
 STATE_MACHINE = {Variable.TUNING.value: json.dumps({"max_direct_members": 0})}
 EACH_WAY: list[tuple[str, dict[str, str]]] = [("here", {}), ("machine", STATE_MACHINE)]
 # Metrics of handovers, of actions after success and of the malware gate.

@@ -26,7 +26,7 @@ from tests.e2e.conftest import (
 from tests.e2e.test_pipeline import EACH_WAY, STATE_MACHINE, send, wait_until_idle
 from tests.infra.test_template import ARCHIVES, ENDS_RUNS, FUNCTIONS, MEMBERS, RIGHTS, RUNS
 from tests.support import assemblies, servers
-from tests.support.zips import DEFLATE, Entry, build, seal_aes, seal_zipcrypto
+from tests.support.zips import DEFLATE, Entry, build, seal_aes, seal_zipcrypto, with_wrong_crc
 
 # What no run of the test can show the need of.
 NOT_THERE = "on AWS, which answers 403 without it for what is not there; MiniStack answers 404"
@@ -107,11 +107,10 @@ def _make_members() -> list[Entry]:
     def text(size: int) -> bytes:
         return " ".join(dice.choices(words, k=size // 9)).encode()[:size]
 
-    wrong = {"crc32": 1}
     return [
         *(Entry(f"small/{n}.txt", text(400), DEFLATE) for n in range(15)),
         Entry("stream.txt", text(400 * 1024), DEFLATE),
-        Entry("bad-stream.txt", text(400 * 1024), DEFLATE, central=wrong, local=wrong),
+        with_wrong_crc("bad-stream.txt", text(400 * 1024), DEFLATE),
         Entry("copied.raw", dice.randbytes(7 * MIB)),
         Entry("split.txt", dice.randbytes(MIB * 3 // 2).hex().encode(), DEFLATE),
     ]

@@ -18,11 +18,10 @@ import pytest
 import s3unzip
 from tests.support.processes import COMMAND, Program
 from tests.support.servers import HttpServer, WebFiles
-from tests.support.zips import DEFLATE, Entry, build, seal_aes, seal_zipcrypto
+from tests.support.zips import DEFLATE, Entry, build, seal_aes, seal_zipcrypto, with_wrong_crc
 
 NAMES = ("top.txt", "a/one.txt", "a/b/two.txt")
 CONTENTS = {name: name.encode() * 50 for name in NAMES}
-WRONG = {"crc32": 1}
 SECRET = b"never-to-be-seen-7f3a"
 TEXT = b"text " * 400
 
@@ -34,7 +33,7 @@ def program(program: Program) -> Program:
     program.add(
         "damaged.zip",
         *entries,
-        Entry("bad.txt", b"x" * 500, DEFLATE, local=WRONG, central=WRONG),
+        with_wrong_crc("bad.txt", b"x" * 500, DEFLATE),
     )
     return program
 

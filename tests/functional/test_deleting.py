@@ -30,10 +30,10 @@ from s3unzip.settling import loop, report as reports
 from s3unzip.stores.config import StoreConfig, parse_destination
 from tests.support import memory, memory_server, streams
 from tests.support.processes import Ended, Program
-from tests.support.zips import DEFLATE, Entry, build, seal_aes
+from tests.support.zips import DEFLATE, Entry, build, seal_aes, with_wrong_crc
 
 ENTRIES = tuple(Entry(name, name.encode() * 9, DEFLATE) for name in ("a.txt", "d/b.txt"))
-BROKEN = Entry("c.txt", b"c" * 99, DEFLATE, local={"crc32": 1}, central={"crc32": 1})
+BROKEN = with_wrong_crc("c.txt", b"c" * 99, DEFLATE)
 MEMBERS = {"site/a.txt", "site/d/b.txt"}
 
 

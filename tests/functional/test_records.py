@@ -21,10 +21,9 @@ from s3unzip.stores.config import StoreConfig, parse_destination
 from s3unzip.stores.ports import Buffer
 from tests.support import memory, memory_server, servers
 from tests.support.processes import Program
-from tests.support.zips import Entry, build, seal_aes
+from tests.support.zips import Entry, build, seal_aes, with_wrong_crc
 
 MEMBERS = [Entry(f"f{n:03}.txt", b"#%03d" % n * (n + 1)) for n in range(100)]
-WRONG = {"crc32": 1}
 BEGUN = "2026-11-23/201532-a-01234567"  # a run that has no plan
 SECRET = "X-Signature=very-secret"
 
@@ -34,9 +33,7 @@ def program(program: Program, monkeypatch: pytest.MonkeyPatch) -> Program:
     """Return the command line, in a folder with archives; `watch` soon takes a run for dead."""
     monkeypatch.setattr("s3unzip.cli.runs.BEGIN_SECONDS", 0.1)
     program.add("a.zip", *MEMBERS)
-    program.add(
-        "damaged.zip", Entry("a.txt", b"a"), Entry("bad.txt", b"b", local=WRONG, central=WRONG)
-    )
+    program.add("damaged.zip", Entry("a.txt", b"a"), with_wrong_crc("bad.txt", b"b"))
     return program
 
 
@@ -325,7 +322,7 @@ class _UnreadableBucket(memory.MemoryBucket):
 def test_a_fault_costs_no_failure_of_a_watched_run(world: memory.World) -> None:
     """The look after the one that met the fault tells the failures of all tasks."""
     bucket = world.buckets.records = _UnreadableBucket()
-    archive = build(Entry("bad", b"x", local=WRONG, central=WRONG))
+    archive = build(with_wrong_crc("bad", b"x"))
     step = begin_run(world.request(archive), world.context)
     records = world.records(step.next.run)
     watcher = RunWatcher(records)

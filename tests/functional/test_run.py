@@ -41,9 +41,10 @@ from tests.support.zips import (
     compress,
     seal_aes,
     seal_zipcrypto,
+    with_wrong_crc,
 )
 
-BAD = Entry("bad", b"x", local={"crc32": 1}, central={"crc32": 1})
+BAD = with_wrong_crc("bad", b"x")
 
 
 def _entries(count: int) -> list[Entry]:
@@ -388,7 +389,7 @@ def test_members_become_gzip_files(
 @pytest.mark.parametrize("content", [SMALL, LARGE])
 def test_wrong_crc_is_found_in_flight(content: bytes) -> None:
     """What does not inflate to the directory's CRC-32 is not written, unless that is trusted."""
-    wrong = Entry("a", content, DEFLATE, local={"crc32": 1}, central={"crc32": 1})
+    wrong = with_wrong_crc("a", content, DEFLATE)
     world = _small_world()
     world.run(build(wrong), SUFFIX, reasons={"crc-mismatch": 1})
     assert (world.contents(), world.out.pending) == ({}, {})

@@ -13,9 +13,16 @@ from s3unzip.model import Batch, Location, Options, Request, decode
 from s3unzip.stores.config import StoreConfig
 from tests.support import memory_server, servers
 from tests.support.processes import Program
-from tests.support.zips import DEFLATE, Entry, build, build_split, cut_pieces, part_names
+from tests.support.zips import (
+    DEFLATE,
+    Entry,
+    build,
+    build_split,
+    cut_pieces,
+    part_names,
+    with_wrong_crc,
+)
 
-WRONG = {"crc32": 1}
 ENTRIES = [Entry(f"d/{n}.txt", b"%d, " % n * 400, DEFLATE * (n % 2)) for n in range(9)]
 CONTENTS = {str(entry.name): entry.content for entry in ENTRIES}
 PARTS = dict(
@@ -31,7 +38,7 @@ def program(program: Program, monkeypatch: pytest.MonkeyPatch) -> Program:
     program.add(
         "damaged.zip",
         Entry("good", b"1"),
-        Entry("bad", b"x" * 99, DEFLATE, local=WRONG, central=WRONG),
+        with_wrong_crc("bad", b"x" * 99, DEFLATE),
     )
     (program.folder / "text.zip").write_bytes(b"no archive at all")
     monkeypatch.chdir(program.folder)

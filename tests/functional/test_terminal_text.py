@@ -8,11 +8,10 @@ import pytest
 from tests.support.memory_server import MemoryS3
 from tests.support.processes import Ended, Program
 from tests.support.servers import Asked, HttpServer, Reply, WebFiles, s3_error
-from tests.support.zips import Entry
+from tests.support.zips import Entry, with_wrong_crc
 
 # Sets the title, turns text round, begins a control sequence in one character, deletes.
 EVIL = "\x1b]0;owned\x07\u202e\x9b31m\x7f"
-WRONG = {"crc32": 1}
 
 
 def check(ended: Ended) -> str:
@@ -24,10 +23,8 @@ def check(ended: Ended) -> str:
 
 @pytest.fixture
 def program(program: Program) -> Program:
-    bad = Entry(f"bad {EVIL}", b"x", local=WRONG, central=WRONG)
-    program.add(
-        f"{EVIL}.zip", Entry("good", b"x"), bad, Entry("bad", b"x", local=WRONG, central=WRONG)
-    )
+    bad = (with_wrong_crc(name, b"x") for name in (f"bad {EVIL}", "bad"))
+    program.add(f"{EVIL}.zip", Entry("good", b"x"), *bad)
     program.extract(f"{EVIL}.zip", f"out{EVIL}", "-q")
     return program
 

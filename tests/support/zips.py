@@ -204,6 +204,11 @@ class Entry:
         )
 
 
+def with_wrong_crc(name: str, content: bytes, method: int = STORED) -> Entry:
+    """Return a member whose headers say the CRC-32 of other bytes."""
+    return Entry(name, content, method, local={"crc32": 1}, central={"crc32": 1})
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
     """Everything about an archive but its members.

@@ -37,7 +37,7 @@ from s3unzip.stores.config import parse_destination
 from tests.support.account import Account
 from tests.support.memory import Told
 from tests.support.servers import Asked, HttpServer, Reply, WebFiles, s3_error
-from tests.support.zips import DEFLATE, Entry, build, seal_aes
+from tests.support.zips import DEFLATE, Entry, build, seal_aes, with_wrong_crc
 
 LARGE = b"0123456789abcdef" * 200_000  # 3.2 MB: read in ranges, not with one request
 RAW = build(
@@ -151,7 +151,7 @@ def test_a_member_is_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_member_that_fails_leaves_no_file_open(monkeypatch: pytest.MonkeyPatch) -> None:
     """The temporary file of `open` is closed at once, also while the caller keeps the error."""
     monkeypatch.setattr("s3unzip.api.archive.HELD_BYTES", 1000)
-    archive = _open(build(Entry("bad.bin", bytes(9_999), local={"crc32": 1}, central={"crc32": 1})))
+    archive = _open(build(with_wrong_crc("bad.bin", bytes(9_999))))
     before = len([*Path("/dev/fd").iterdir()])
     with pytest.raises(MemberError, match="crc-mismatch") as caught:
         archive.open("bad.bin")

@@ -42,10 +42,10 @@ from s3unzip.stores.ports import Tail
 from s3unzip.stores.run_store import MemoryRunStore
 from tests.support.memory import TINY, MemoryBucket, World
 from tests.support.reports import REPORT as SAMPLE
-from tests.support.zips import DEFLATE, Entry, build, log_lines
+from tests.support.zips import DEFLATE, Entry, build, log_lines, with_wrong_crc
 
 SMALL = [Entry(f"d/{number}", b"%d" % number) for number in range(20)]
-WRONG = Entry("wrong", b"x", local={"crc32": 1}, central={"crc32": 1})
+WRONG = with_wrong_crc("wrong", b"x")
 ARCHIVE = build(*SMALL)
 
 
