@@ -11,7 +11,7 @@ import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -99,13 +99,6 @@ def product_logger_kept() -> Iterator[None]:
     logger.setLevel(kept["level"])  # which forgets what was decided by the other
 
 
-def print_log_to(stream: TextIO) -> None:
-    """Let the product's log go to a stream, wherever the first import of a handler let it."""
-    for handler in logging.getLogger("s3unzip").handlers:
-        if isinstance(handler, logging.StreamHandler):
-            handler.setStream(stream)
-
-
 @pytest.fixture(autouse=True, scope="session")
 def process_is_as_a_user_has_it(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Let the product's log go to the output that pytest keeps, and programs react to signals.
@@ -123,7 +116,9 @@ def process_is_as_a_user_has_it(tmp_path_factory: pytest.TempPathFactory) -> Non
         "AWS_SHARED_CREDENTIALS_FILE": str(home / "no-credentials"),
         "AWS_EC2_METADATA_DISABLED": "true",
     }
-    print_log_to(sys.stdout)
+    for handler in logging.getLogger("s3unzip").handlers:
+        if isinstance(handler, logging.StreamHandler):
+            handler.setStream(sys.stdout)
     for number in (signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler)

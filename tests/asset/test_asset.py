@@ -207,7 +207,7 @@ def test_everything_that_the_package_imports_is_in_the_asset(asset: Asset) -> No
         for module, names in read_imports(ast.parse(path.read_text()))
     }
     assert ("Crypto.Cipher", ("AES",)) in wanted  # inside of a function
-    _run_in_asset(asset, IMPORTS, json.dumps(sorted(wanted)))
+    _run_python(asset.python, asset.folder, IMPORTS, json.dumps(sorted(wanted)))
 
 
 def read_imports(tree: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -239,14 +239,11 @@ print(*services)
 
 def test_a_client_of_each_service_can_be_made(asset: Asset) -> None:
     """The services that functions call have their definitions in the asset; others have none."""
-    assert {"events", "sqs"} < set(_run_in_asset(asset, CLIENTS).split()) < set(SERVICES)
+    printed = _run_python(asset.python, asset.folder, CLIENTS)
+    assert {"events", "sqs"} < set(printed.split()) < set(SERVICES)
     assert {
         path.name for path in (asset.folder / "botocore" / "data").iterdir() if path.is_dir()
     } == set(SERVICES)
-
-
-def _run_in_asset(asset: Asset, program: str, words: str = "") -> str:
-    return _run_python(asset.python, asset.folder, program, words)
 
 
 def _run_python(python: str, folder: Path, program: str, words: str = "") -> str:

@@ -29,11 +29,7 @@ def _answer(http_status: int = 200, /, **fields: object) -> Reply:
     return Reply(http_status, json.dumps(fields).encode())
 
 
-def _refusal(status: int, code: str, message: str) -> Reply:
-    return _answer(status, __type=code, message=message)
-
-
-GONE = _refusal(400, "ExecutionDoesNotExist", "no")
+GONE = _answer(400, __type="ExecutionDoesNotExist", message="no")
 DESCRIBED = _answer(executionArn="x", stateMachineArn=MACHINE, status="RUNNING", startDate=1)
 MAPS = _answer(
     mapRuns=[
@@ -80,17 +76,17 @@ OPERATIONS: dict[str, Callable[[DeployedRuns], object]] = {
     ("refusal", "kind", "line"),
     [
         (
-            _refusal(400, "AccessDeniedException", "because"),
+            _answer(400, __type="AccessDeniedException", message="because"),
             AccessDeniedError,
             "AccessDeni.*: because$",
         ),
         (
-            _refusal(400, "UnrecognizedClientException", "no"),
+            _answer(400, __type="UnrecognizedClientException", message="no"),
             AccessDeniedError,
             "no; .* enabled the region",
         ),
         (
-            _refusal(403, "InvalidSignatureException", "no"),
+            _answer(403, __type="InvalidSignatureException", message="no"),
             AccessDeniedError,
             "no; .* this machine's clock",
         ),
@@ -102,7 +98,7 @@ OPERATIONS: dict[str, Callable[[DeployedRuns], object]] = {
             "403: {'text': 'no'}$",
         ),
         (
-            _refusal(500, "InternalFailure", "because"),
+            _answer(500, __type="InternalFailure", message="because"),
             ServiceFaultError,
             "InternalFailure: because$",
         ),

@@ -262,13 +262,12 @@ def test_names_that_clash(tmp_path: Path) -> None:
     assert set(tmp_path.rglob("*")) == {tmp_path / name for name in ("a", "b", "b/c")}
 
 
-def test_a_folder_that_somebody_deletes_meanwhile(tmp_path: Path) -> None:
+def test_a_folder_that_somebody_deletes_meanwhile(folder: Path, target: FolderDestination) -> None:
     """The next write makes it again."""
-    target = FolderDestination(str(tmp_path))
     for _ in range(2):
-        target.put(f"{tmp_path}/a/b", b"1", FACTS, if_absent=True)
-        (tmp_path / "a/b").unlink()
-        (tmp_path / "a").rmdir()
+        target.put(f"{folder}/a/b", b"1", FACTS, if_absent=True)
+        (folder / "a/b").unlink()
+        (folder / "a").rmdir()
 
 
 @pytest.mark.parametrize("key", ["closed/a", "closed/b/a"])
@@ -281,17 +280,16 @@ def test_a_folder_without_rights(tmp_path: Path, key: str) -> None:
 
 
 @pytest.mark.parametrize("if_absent", [False, True])
-def test_no_room(tmp_path: Path, *, if_absent: bool) -> None:
+def test_no_room(folder: Path, target: FolderDestination, *, if_absent: bool) -> None:
     """A write that the system cuts short leaves no half file, and says so in one line."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    target = FolderDestination(str(tmp_path))
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, before[1]))
     try:
-        with pytest.raises(StoreFullError, match=rf"\A{tmp_path}/a: too large.*\Z"):
-            target.put(f"{tmp_path}/a", bytes(2_000), FACTS, if_absent=if_absent)
+        with pytest.raises(StoreFullError, match=rf"\A{folder}/a: too large.*\Z"):
+            target.put(f"{folder}/a", bytes(2_000), FACTS, if_absent=if_absent)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert not list(tmp_path.iterdir())
+    assert not list(folder.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -456,18 +454,19 @@ def test_leftovers_are_removed_below_the_folder_only(tmp_path: Path) -> None:
     assert [(tmp_path / name).exists() for name in names] == [True, False, False]
 
 
-def test_folders_that_errors_hold_are_closed_with_the_others(tmp_path: Path) -> None:
+def test_folders_that_errors_hold_are_closed_with_the_others(
+    folder: Path, target: FolderDestination
+) -> None:
     """A batch keeps the errors of its members until it ends, and they keep their tracebacks."""
-    target = FolderDestination(str(tmp_path))
-    _put(tmp_path, f"{tmp_path}/a/file")
+    _put(folder, f"{folder}/a/file")
     errors = []
     for number in range(5):
         with pytest.raises(StorageError, match="a file is where a folder is needed") as refused:
-            target.put(f"{tmp_path}/a/file/{number}", b"body", FACTS, if_absent=False)
+            target.put(f"{folder}/a/file/{number}", b"body", FACTS, if_absent=False)
         errors.append(refused.value)
-    assert count_open_folders(tmp_path) > len(errors)
+    assert count_open_folders(folder) > len(errors)
     target.release()
-    assert count_open_folders(tmp_path) == 0
+    assert count_open_folders(folder) == 0
 
 
 def test_a_folder_swapped_for_a_link_within_one_write(

@@ -84,14 +84,6 @@ def wait_until_idle(pipeline: DeployedPipeline) -> None:
     assert pipeline.waiting("DeadLettersUrl") == 0
 
 
-def executions(pipeline: DeployedPipeline) -> list[str]:
-    """Return the names of all executions."""
-    listed = pipeline.client("stepfunctions").list_executions(
-        stateMachineArn=pipeline.outputs["StateMachineArn"]
-    )
-    return [execution["name"] for execution in listed["executions"]]
-
-
 def test_huge_members_go_through_the_state_machine(
     pipeline: DeployedPipeline, tmp_path: Path
 ) -> None:
@@ -256,7 +248,11 @@ def test_run_that_fails_goes_on_with_a_new_event(pipeline: DeployedPipeline) -> 
         put_event(pipeline, "fails.zip")
         assert await_report(pipeline, report.run, 10).verdict is Verdict.COMPLETED
     assert pipeline.members("fails/") == contents("fails/", members_of(10))
-    assert run_ids.execution_name(f"{report.run}-r2") in executions(pipeline)
+    listed = pipeline.client("stepfunctions").list_executions(
+        stateMachineArn=pipeline.outputs["StateMachineArn"]
+    )
+    names = [execution["name"] for execution in listed["executions"]]
+    assert run_ids.execution_name(f"{report.run}-r2") in names
     wait_until_idle(pipeline)
 
 

@@ -327,8 +327,7 @@ PLAIN = build(Entry("b.txt", b"of globex"))
 
 
 def _extract(routed: DeployedPipeline, key: str, body: bytes) -> Report:
-    routed.put(key, body)
-    report = routed.wait(key)
+    report = routed.extract(key, body)
     wait_until_idle(routed)
     return report
 

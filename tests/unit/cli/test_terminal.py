@@ -19,7 +19,15 @@ from s3unzip.cli.plan import override_options
 from s3unzip.cli.terminal import Stopping
 from s3unzip.model import HEADER_BYTES, OnConflict, Options, Outcome, Pin, PlanSummary, Run, Status
 from s3unzip.object_properties import ObjectProperties
-from s3unzip.printable import printable, printable_name, show_bytes, show_count, show_seconds
+from s3unzip.printable import (
+    printable,
+    printable_name,
+    show_bytes,
+    show_count,
+    show_dollars,
+    show_quantity,
+    show_seconds,
+)
 from s3unzip.stores.config import parse_destination, parse_source
 from tests.support.processes import COMMAND, run_process
 from tests.support.servers import HANG_SECONDS, looks
@@ -48,10 +56,28 @@ WORK = BYTES + SELECTED * HEADER_BYTES
         (show_bytes(2**43), "8 TiB"),
         (show_count(1, "member"), "1 member"),
         (show_count(2_000, "member"), "2,000 members"),
+        (show_dollars(0), "$0"),
+        (show_dollars(1e-7), "$0.0000001"),
+        (show_dollars(0.0000264), "$0.000026"),
+        (show_dollars(0.00004), "$0.00004"),
+        (show_dollars(0.00012345), "$0.00012"),
+        (show_dollars(0.0054), "$0.0054"),
+        (show_dollars(0.12345), "$0.1235"),
+        (show_dollars(5), "$5.0000"),
+        (show_dollars(50.4466), "$50.45"),
+        (show_dollars(5_045), "$5,045.00"),
+        (show_quantity(1, "request"), "1 request"),
+        (show_quantity(2_100, "byte"), "2,100 bytes"),
+        (show_quantity(0.684, "GB-s"), "0.68 GB-s"),
+        (show_quantity(4_959.2, "GB-s"), "4,959 GB-s"),
     ],
 )
 def test_names_and_figures_read_well(shown: str, text: str) -> None:
-    """Controls become escapes, which differ from their text; units and plurals are people's."""
+    """Controls become escapes, which differ from their text; units and plurals are people's.
+
+    So are amounts of money: cents for dollars, four decimals for fractions of a cent, and two
+    digits of a tiny amount.
+    """
     assert shown == text
 
 

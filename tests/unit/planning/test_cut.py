@@ -22,7 +22,7 @@ from s3unzip.planning.cut import (
     small_seconds,
 )
 from s3unzip.pricing import Platform, aws, local, price
-from s3unzip.printable import show_dollars, show_quantity
+from s3unzip.printable import show_dollars
 from s3unzip.settings import MIB, Tuning, machine_tuning, make_tuning
 from s3unzip.zip import Member
 
@@ -407,30 +407,6 @@ def test_sizes_are_counted_in_bins_that_double() -> None:
         (4, 8, 2),
         (MIB, 2 * MIB, 1),
     ]
-
-
-@pytest.mark.parametrize(
-    ("shown", "text"),
-    [
-        (show_dollars(0), "$0"),
-        (show_dollars(1e-7), "$0.0000001"),
-        (show_dollars(0.0000264), "$0.000026"),
-        (show_dollars(0.00004), "$0.00004"),
-        (show_dollars(0.00012345), "$0.00012"),
-        (show_dollars(0.0054), "$0.0054"),
-        (show_dollars(0.12345), "$0.1235"),
-        (show_dollars(5), "$5.0000"),
-        (show_dollars(50.4466), "$50.45"),
-        (show_dollars(5_045), "$5,045.00"),
-        (show_quantity(1, "request"), "1 request"),
-        (show_quantity(2_100, "byte"), "2,100 bytes"),
-        (show_quantity(0.684, "GB-s"), "0.68 GB-s"),
-        (show_quantity(4_959.2, "GB-s"), "4,959 GB-s"),
-    ],
-)
-def test_dollars_read_well(shown: str, text: str) -> None:
-    """Cents for dollars, four decimals for fractions of a cent, two digits of a tiny amount."""
-    assert shown == text
 
 
 @given(st.floats(1e-9, 1e6), st.floats(1e-6, 1))

@@ -17,7 +17,6 @@ from s3unzip.model import (
     Next,
     Outcome,
     Report,
-    Request,
     Run,
     Status,
     Stop,
@@ -47,13 +46,6 @@ from tests.support.zips import DEFLATE, Entry, build, log_lines, with_wrong_crc
 SMALL = [Entry(f"d/{number}", b"%d" % number) for number in range(20)]
 WRONG = with_wrong_crc("wrong", b"x")
 ARCHIVE = build(*SMALL)
-
-
-def _name_of(world: World, request: Request) -> str:
-    tail = read_tail(
-        world.buckets.source(request.source), request.source, world.context, world.context.calls()
-    )
-    return run_id(request, tail.pin, tail.modified)
 
 
 def _begin(world: World, archive: bytes) -> tuple[Run, Next]:
@@ -99,7 +91,10 @@ def test_a_late_plan_replaces_no_report(world: World) -> None:
     """The archive was extracted and deleted while an attempt at the plan was slow."""
     world.buckets.buckets["ingest"] = bucket = Overtaken()
     request = world.request(ARCHIVE)
-    known = KnownArchive(_name_of(world, request), bucket.head_source(request.source))
+    source = world.buckets.source(request.source)
+    tail = read_tail(source, request.source, world.context, world.context.calls())
+    name = run_id(request, tail.pin, tail.modified)
+    known = KnownArchive(name, bucket.head_source(request.source))
 
     def extract_and_delete() -> None:
         assert world.finish(begin_run(request, world.context, known)).verdict is Verdict.COMPLETED
