@@ -112,10 +112,9 @@ DESCRIPTORS = ("signed32", "bare32", "signed64", "bare64")
 class Entry:
     """One member, as the archive shall hold it.
 
-    `data` replaces the compressed bytes. `local` and `central` override header
-    fields; `descriptor` is one of `DESCRIPTORS`, whose values `described`
-    overrides. `after` are stray bytes behind the member;
-    `listed` and `present` leave it out of the directory or out of the archive.
+    `data` replaces the compressed bytes. `local` and `central` override header fields; `descriptor`
+    is one of `DESCRIPTORS`, whose values `described` overrides. `after` are stray bytes behind the
+    member; `listed` and `present` leave it out of the directory or out of the archive.
     """
 
     name: str | bytes
@@ -204,19 +203,13 @@ class Entry:
         )
 
 
-def with_wrong_crc(name: str, content: bytes, method: int = STORED) -> Entry:
-    """Return a member whose headers say the CRC-32 of other bytes."""
-    return Entry(name, content, method, local={"crc32": 1}, central={"crc32": 1})
-
-
 @dataclass(frozen=True, slots=True)
 class Shape:
     """Everything about an archive but its members.
 
-    `prefix` is put before it, and counted in offsets only if `adjusted`.
-    `zip64` writes the ZIP64 end records; `extensible` is data at the record's
-    end. `gap_*` are stray bytes after the directory and before the end record;
-    `directory_tail` lies within the directory's declared size.
+    `prefix` is put before it, and counted in offsets only if `adjusted`. `zip64` writes the ZIP64
+    end records; `extensible` is data at the record's end. `gap_*` are stray bytes after the
+    directory and before the end record; `directory_tail` lies within the directory's declared size.
     """
 
     prefix: bytes = b""
@@ -276,6 +269,8 @@ def pack_zip64(values: Fields, shape: Shape) -> bytes:
     )
 
 
+# A member whose headers have the CRC-32 of other bytes.
+with_wrong_crc = partial(Entry, local={"crc32": 1}, central={"crc32": 1})
 AES_METHOD = 99
 E = TypeVar("E", bound=Entry)
 
