@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from embedded.ministack import EmbeddedAws
 from s3unzip.errors import S3UnzipError
 from s3unzip.model import Location
 from s3unzip.stores import Stores, archives, listing, run_store
@@ -29,7 +28,7 @@ from tests.support.servers import (
     HttpServer,
     Reply,
     find_versitygw,
-    require_embedded_aws,
+    make_embedded_aws,
     run_versitygw,
     set_variables,
 )
@@ -120,8 +119,7 @@ def s3_place(name: str, session: Session) -> Place:
 
 @pytest.fixture(scope="session")
 def ministack() -> Iterator[str]:
-    require_embedded_aws()
-    with EmbeddedAws() as aws:
+    with make_embedded_aws() as aws:
         yield aws.endpoint
 
 

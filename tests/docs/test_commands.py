@@ -32,7 +32,14 @@ from tests.docs.commands import (
     show_page,
 )
 from tests.support.processes import run_process
-from tests.support.servers import Asked, HttpServer, Reply, WebFiles, require_embedded_aws
+from tests.support.servers import (
+    Asked,
+    HttpServer,
+    Reply,
+    WebFiles,
+    make_embedded_aws,
+    require_embedded_aws,
+)
 
 SHELL = {"chmod", "cp", "curl", "echo", "ls", "mkdir", "printf", "python3", "rm", "seq", "split"}
 ASSIGNMENT = re.compile(r"(?:export )?([A-Za-z_][A-Za-z0-9_]*)=(\S*)$")
@@ -115,8 +122,7 @@ class World:
 
 @pytest.fixture(scope="module")
 def aws() -> Iterator[EmbeddedAws]:
-    require_embedded_aws()
-    with EmbeddedAws() as running:
+    with make_embedded_aws() as running:
         yield running
 
 

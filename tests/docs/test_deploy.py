@@ -24,7 +24,7 @@ from infra.reasons import listed
 from tests.docs.commands import ROOT, Command, make_archive, read_commands
 from tests.docs.synthesis import use_kept_syntheses
 from tests.support.processes import Program, make_checkout, make_machine
-from tests.support.servers import looks, require_embedded_aws
+from tests.support.servers import looks, make_embedded_aws, require_embedded_aws
 from tests.support.zips import DEFLATE, Entry, build
 
 # The shell takes commands from a pipe, so that the terminal is the commands' own.
@@ -283,8 +283,7 @@ class User(NamedTuple):
 @pytest.fixture(scope="module")
 def aws() -> Iterator[EmbeddedAws]:
     """An AWS that checks rights, with an archive and a bucket for its members."""
-    require_embedded_aws()
-    with EmbeddedAws(auth=True) as running:
+    with make_embedded_aws(auth=True) as running:
         s3 = make_client("s3", running.environment)
         for bucket in ("incoming", "extracted"):
             s3.create_bucket(Bucket=bucket)

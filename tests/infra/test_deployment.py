@@ -39,7 +39,7 @@ from tests.support.assemblies import (
     synthesize_once,
 )
 from tests.support.processes import make_checkout, make_machine, run_process, run_program
-from tests.support.servers import HttpServer, Reply, require_embedded_aws, set_variables
+from tests.support.servers import HttpServer, Reply, make_embedded_aws, set_variables
 from tests.support.zips import Entry, build
 
 REGION = "eu-west-1"
@@ -74,8 +74,7 @@ def test_only_a_yes_is_a_yes(answer: str, *, agrees: bool) -> None:
 def _embedded(**quotas: str) -> Any:
     @pytest.fixture(scope="module")
     def running() -> Iterator[EmbeddedAws]:
-        require_embedded_aws()
-        with EmbeddedAws(variables=quotas) as aws:
+        with make_embedded_aws(variables=quotas) as aws:
             yield aws
 
     return running

@@ -77,16 +77,14 @@ class Account:
 
 @pytest.fixture(scope="module")
 def account() -> Iterator[Account]:
-    servers.require_embedded_aws()
-    with ministack.EmbeddedAws(variables={"SFN_WAIT_SCALE": "0.01"}) as running:
+    with servers.make_embedded_aws(variables={"SFN_WAIT_SCALE": "0.01"}) as running:
         yield Account(running)
 
 
 @pytest.fixture(scope="module")
 def hurried() -> Iterator[Account]:
     """Another one, in which hours before a retry are seconds."""
-    servers.require_embedded_aws()
-    with ministack.EmbeddedAws(variables={"SFN_WAIT_SCALE": "0.0001"}) as running:
+    with servers.make_embedded_aws(variables={"SFN_WAIT_SCALE": "0.0001"}) as running:
         yield Account(running)
 
 

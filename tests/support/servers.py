@@ -25,7 +25,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pytest
 
-from embedded.ministack import PYTHON, free_port
+from embedded.ministack import PYTHON, EmbeddedAws, free_port
 
 HANG_SECONDS = 600.0  # pytest's own limit of a test (`timeout` in pyproject.toml) is above it
 # Seconds between two looks: each look takes CPU time from what it waits for.
@@ -56,6 +56,14 @@ def require_embedded_aws() -> None:
     """Skip the test where MiniStack is not installed."""
     if not PYTHON.exists():
         pytest.skip("no embedded AWS: make it with `uv sync --project embedded --frozen`")
+
+
+def make_embedded_aws(
+    *, auth: bool = False, variables: Mapping[str, str] | None = None
+) -> EmbeddedAws:
+    """Return an AWS to be started; skip the test where MiniStack is not installed."""
+    require_embedded_aws()
+    return EmbeddedAws(auth=auth, variables=variables)
 
 
 def find_versitygw() -> str | None:
