@@ -116,8 +116,7 @@ def test_every_kind_of_difference(case: Extracted) -> None:
         (Kind.NO_CRC, _key_of(5)),
         (Kind.EXTRA, "archive/zzz"),
     ]
-    size = found.differences[1]
-    assert (size.expected, size.found) == ("40 bytes", "171 bytes")
+    assert (found.differences[1].expected, found.differences[1].found) == ("40 bytes", "171 bytes")
     assert decode(encode(found), Verification) == found
 
 
