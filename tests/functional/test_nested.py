@@ -119,9 +119,12 @@ def test_a_stopped_command_is_resumed_with_the_archives_inside(
         ended = program.extract("a.zip", "s3://out", "--nested", "2").ends(130).hides("a/1/2.zip")
     for abort in aborts:
         assert ": stopped; 0 " in abort.result().out
+    program.run("runs", "--prune", "0").ends(0)
     program.run("resume", "latest", "-w", "1").ends(0, "nested COMPLETED  a/1/2.zip")
-    members = {key for key in s3.buckets["out"].objects if key.endswith("m.txt")}
-    assert members == {"a/1/2/m.txt", "a/3/m.txt"}
+    assert {key for key in s3.buckets["out"].objects if key.endswith("m.txt")} == {
+        "a/1/2/m.txt",
+        "a/3/m.txt",
+    }
     (command,) = re.findall("continue with: s3unzip (resume .*-a-.*)", ended.err)
     program.run(*command.split()).ends(0, "nothing is left to do")
 

@@ -41,9 +41,9 @@ from s3unzip.errors import (
     UnreadableRecordError,
     UsageError,
 )
-from s3unzip.model import Location, Stop, Verdict
+from s3unzip.model import Location, Report, Stop, Verdict
 from s3unzip.run_ids import STEM_AT, run_stem, time_of_run
-from s3unzip.runs.records import NESTED
+from s3unzip.runs.records import NESTED, RunRecords
 from s3unzip.runs.run_list import RUNNING, ListedRun, RunList
 from s3unzip.runs.step import STOPPED
 from s3unzip.settling.nested import has_nested
@@ -198,13 +198,12 @@ class OpenUploads(UploadNotes):
 
     def __init__(self, home: str) -> None:
         self._home = home
-        self._folder = Path(home, "uploads")
 
     def note(self, upload_id: str, run: str) -> None:
         """Record that `run` has begun an upload."""
         path = self._path_of(upload_id)
         with explaining(str(path)):
-            make_folders(self._folder, PRIVATE)
+            make_folders(path.parent, PRIVATE)
             path.write_text(run)
 
     def forget(self, upload_id: str) -> None:
@@ -223,7 +222,7 @@ class OpenUploads(UploadNotes):
 
     def _path_of(self, upload_id: str) -> Path:
         """Return the path of an upload's file. An upload id can be too long for a file name."""
-        return self._folder / hashlib.sha256(upload_id.encode()).hexdigest()[:32]
+        return Path(self._home, "uploads", hashlib.sha256(upload_id.encode()).hexdigest()[:32])
 
 
 class LocalRuns(RunList):
@@ -303,7 +302,11 @@ class LocalRuns(RunList):
             return True
         # A run that was stopped is FAILED. `archive_left` means that the action on the archive has
         # not been done yet.
-        return report.verdict is Verdict.FAILED or report.archive_left
+        return (
+            report.verdict is Verdict.FAILED
+            or report.archive_left
+            or _lacks_nested_runs(report, records)
+        )
 
     def connections(self, run: str) -> StoreConfig:
         """Return how the run reached its stores; the defaults if its plan cannot be read."""
@@ -339,9 +342,14 @@ class LocalRuns(RunList):
                 )
             time.sleep(0.1)
         report = records.find_report()
-        # `NESTED` is written last, after the report and the runs of nested archives. If it is
-        # missing, the stop ended one of these runs.
         return report is not None and (
-            report.reason == STOPPED
-            or (has_nested(report) and not any(records.store.names(NESTED)))
+            report.reason == STOPPED or _lacks_nested_runs(report, records)
         )
+
+
+def _lacks_nested_runs(report: Report, records: RunRecords) -> bool:
+    """Return whether a run was stopped before all its nested archives had their turn.
+
+    `NESTED` is written last, after the report and the runs of nested archives.
+    """
+    return has_nested(report) and not any(records.store.names(NESTED))
