@@ -69,7 +69,7 @@ def submit(arguments: Arguments) -> int:
     tagged after their runs (``[after_success]``), but were not. SRC may be left out.
 
     Exit code: 0 queued, 1 the answer was no, 2 wrong request or above --max-cost. With --missing: 0
-    every archive has its verdict, is being extracted or was started, 1 some are left.
+    every archive has its verdict, is being extracted or was started, 1 some archives are left.
     """
     if arguments.days is not None and not arguments.missing:
         raise UsageError("submit: --days is for --missing")
@@ -143,7 +143,7 @@ def _print_submission(submission: Submission) -> None:
 
 
 def _may_start(verb: str, arguments: Arguments, *, count: int, dollars: float) -> bool:
-    """Return whether to start `count` archives, if any; ask the user unless an option decides.
+    """Return whether to queue or start `count` archives; ask the user unless an option decides.
 
     Raises:
         BudgetError: the estimate is above ``--max-cost``.
@@ -164,13 +164,13 @@ def _may_start(verb: str, arguments: Arguments, *, count: int, dollars: float) -
 def _queue(runs: DeployedRuns, keys: list[str]) -> int:
     """Queue an event for each key of the ingest bucket; return the number of events queued.
 
-    The events have the time of this call, so a run does not include the time before the call.
+    The events have the time of this call, so the duration of a run does not include earlier time.
     """
     queued = 0
     sources = [Location("s3", runs.config.environment_defaults.ingest_bucket, key) for key in keys]
     try:
         for sent in send_events(runs.client("sqs"), runs.outputs["QueueUrl"], sources):
-            if sent // REPORT_EVERY > queued // REPORT_EVERY:  # time for another line
+            if sent // REPORT_EVERY > queued // REPORT_EVERY:  # another progress line is due
                 sys.stderr.write(f"queued {sent:,} archives\n")
             queued = sent
     except KeyboardInterrupt:
@@ -213,7 +213,7 @@ def _submit_missing(arguments: Arguments, runs: DeployedRuns) -> int:
 
 
 def _print_missing(missing: MissingArchives, env_options: str) -> None:
-    """Print the archives without a verdict, those left after success, and their numbers.
+    """Print the archives without a verdict, those left after success, and the counts of both.
 
     `env_options` contains the options that select the environment in the printed commands.
     """

@@ -36,7 +36,7 @@ COMMANDS = {
     "watch": ("runs", "Follow a run until it ends; the exit code is that of its verdict."),
     "runs": ("runs", "List runs, the latest first."),
     "show": ("runs", "Print the report of a run; the exit code is that of its verdict."),
-    "resume": ("runs", "Continue a run: do the tasks that did not end."),
+    "resume": ("runs", "Continue a run: do the tasks that are not complete."),
     "abort": ("runs", "Stop a run and drop its incomplete uploads."),
     "submit": ("deployed", "Queue archives that are already there."),
     "doctor": ("deployed", "Check a deployed environment, and say what to do."),
@@ -96,7 +96,7 @@ class _Program(click.Group):
 @click.group(
     "s3unzip",
     cls=_Program,
-    # From these names, click suggests one for a mistyped command. `_Program` loads what is run.
+    # For a mistyped command, click suggests one of these names. `_Program` loads the real commands.
     commands=dict.fromkeys(COMMANDS, click.Command(None)),
     invoke_without_command=True,
     help="Extract ZIP archives of any size from S3 to S3, in parallel, verified.",
@@ -146,8 +146,8 @@ def _invoke(arguments: list[str]) -> int:
     """
     if len(arguments) > 1 and arguments[0] == "help" and arguments[1] in COMMANDS:
         arguments = [arguments[1], "--help"]
-    # A shell's completion script also sets COMP_WORDS, and `..._source` asks for this script. Any
-    # other COMPLETION was left in the environment by mistake.
+    # A shell's completion script also sets COMP_WORDS, and a value that ends in `_source` asks for
+    # this script. Any other value of `COMPLETION` was left in the environment by mistake.
     if COMPLETION in os.environ and (
         "COMP_WORDS" in os.environ or os.environ[COMPLETION].endswith("_source")
     ):
@@ -160,7 +160,7 @@ def _invoke(arguments: list[str]) -> int:
 
 
 def explain_mistake(error: click.ClickException) -> str:
-    """Return one line with the mistake, and the command to type or the one that shows the help."""
+    """Return one line: the mistake, and either the command to type or the one that shows help."""
     if isinstance(error, click.exceptions.NoSuchCommand):
         name = error.command_name
         advice = OTHER_NAMES.get(name)

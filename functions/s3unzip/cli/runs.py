@@ -118,7 +118,7 @@ def runs(arguments: Arguments) -> int:
     for recent in run_list.recent(arguments.newest):
         try:
             listed = _list_run(recent, run_list)  # None: the run has no plan yet
-        except UnreadableRecordError as error:  # truncated, foreign or from another version
+        except UnreadableRecordError as error:  # a record is damaged or from another version
             folder = f"{run_list.work_location}runs/{recent.run}/"
             warn(f"{folder}: {error}")
             state = RUNNING if recent.state == RUNNING else "UNREADABLE"
@@ -311,7 +311,7 @@ def _find_page(report: Report, run_list: RunList) -> Path:
 
 @command(f"run workers env password_file {STORE_OPTIONS} kms_key failed json")
 def resume(arguments: Arguments) -> int:
-    """Continue a run: do the tasks that did not end.
+    """Continue a run: do the tasks that are not complete.
 
     With --failed, try the failed members again; the other members are not touched. First fix what
     made them fail.
@@ -495,7 +495,7 @@ def _drop_uploads(run: Run, run_list: RunList) -> int:
 def watch(arguments: Arguments) -> int:
     """Follow a run until it ends; the exit code is that of its verdict.
 
-    With --json, a line each time that a figure changes; the last line is the report.
+    With --json, prints a line each time a figure changes; the last line is the report.
     """
     run_list = _open_runs(arguments)
     run = run_list.find(arguments.run)
@@ -517,7 +517,7 @@ def watch(arguments: Arguments) -> int:
 def _follow(run: str, run_list: RunList, display: RunDisplay, arguments: Arguments) -> Report:
     """Show the progress of a run until it ends; return its report."""
     watcher = RunWatcher(run_list.records(run))
-    printed: RunProgress | None = None  # the last one, as JSON
+    printed: RunProgress | None = None  # the progress that was last printed as JSON
     read_at = time.monotonic()  # the time of the last successful read
     ended_at: float | None = None  # the time when the end was first seen; None: not yet
     while True:
@@ -527,7 +527,7 @@ def _follow(run: str, run_list: RunList, display: RunDisplay, arguments: Argumen
             state = run_list.state(run)
             report = run_list.records(run).find_report()
             snapshot = watcher.read()
-            task_counts = {}  # of the tasks that are waiting, running and lost
+            task_counts = {}  # numbers of tasks that are waiting, running and lost
             if state == RUNNING:
                 task_counts = run_list.map_counts(run)
             read_at = now
@@ -569,8 +569,8 @@ def _raise_if_overdue(
 
     The state of a run on this machine is also `ENDED` between its plan and its first task.
     """
-    # An execution that succeeded wrote its report before it ended. The one that continues the
-    # run may be seen late, because DescribeExecution is eventually consistent.
+    # An execution that succeeded either wrote the report or started the next execution, which may
+    # be seen late, because DescribeExecution is eventually consistent.
     limit = BEGIN_SECONDS
     if state not in {ENDED, SUCCEEDED}:  # the execution failed, so the report is written later
         limit = REPORT_SECONDS
