@@ -56,7 +56,7 @@ EXAMPLES = {PAIR: "NAME=VALUE", TYPE: "GLOB=TYPE, like '*.csv=text/csv'"}
 class Arguments(Struct, frozen=True):
     """The values of a command's parameters; a parameter that the command lacks has its default."""
 
-    values: dict[str, Any] = {}  # of all parameters of the command, also of a run's options
+    values: dict[str, Any] = {}  # all values of the command, including the options of a run
 
     src: Annotated[str, RunOption("SRC", "The archive: s3://bucket/key, a path, http(s)://...")] = (
         ""
@@ -287,10 +287,10 @@ class Arguments(Struct, frozen=True):
         except ValueError as error:
             raise UsageError(f"{TUNING_VARIABLE}={text}: not a JSON object: {error}") from None
         if platform is None or platform.name == "local":
-            of_platform = machine_tuning(self.processes)
+            platform_settings = machine_tuning(self.processes)
         else:
-            of_platform = {"max_workers": platform.workers}
-        return make_tuning(of_platform | changes, base)
+            platform_settings = {"max_workers": platform.workers}
+        return make_tuning(platform_settings | changes, base)
 
     def config(self) -> StoreConfig:
         """Return the configuration of the stores; raise `UsageError` if its options are invalid."""
@@ -324,8 +324,8 @@ class Arguments(Struct, frozen=True):
             return url
         if os.environ.get(IGNORE_VARIABLE, "").lower() == "true":
             return None
-        # As in botocore, the variable for S3 alone replaces AWS_ENDPOINT_URL. With --env, the URL
-        # is also that of other services, such as SQS.
+        # As in botocore, the variable for S3 alone replaces AWS_ENDPOINT_URL. This is not done with
+        # --env, because the URL is then also used for other services, such as SQS.
         if self.env:
             return url
         return os.environ.get(S3_ENDPOINT_VARIABLE) or url
@@ -382,7 +382,7 @@ def _read_pairs(option: RunOption, texts: Iterable[str]) -> dict[str, str]:
     Content types keep their order, because the first glob that matches is used. Other pairs are
     sorted, so that their order does not change the run's id.
     """
-    maps_types = option.form.endswith("=TYPE")  # globs to content types
+    maps_types = option.form.endswith("=TYPE")  # whether the pairs map globs to content types
     pattern = TYPE if maps_types else PAIR
     pairs: dict[str, str] = {}
     for text in texts:
@@ -403,7 +403,7 @@ def hint_at_prefix_if_missing(source: Location) -> Iterator[None]:
     try:
         yield
     except NotFoundError as error:
-        # Files usually have a suffix.
+        # A key with a suffix is usually that of a file, not a prefix.
         may_be_prefix = source.store.has_prefixes and "." not in source.key.rpartition("/")[2]
         # An error that does not name the source is about another missing object.
         if may_be_prefix and str(source) in str(error):

@@ -44,7 +44,7 @@ def complete_from(
 
 
 def _check_maximum(context: click.Context, parameter: click.Parameter, number: Any) -> Any:
-    """Return the number; refuse numbers that no count, time or price can be, such as ``nan``."""
+    """Return the number; refuse numbers above `MAX_NUMBER`, and ``nan``."""
     if number is not None and not number <= MAX_NUMBER:
         raise click.BadParameter(f"must be at most {MAX_NUMBER:,}", context, parameter)
     return number
@@ -163,9 +163,9 @@ def _make_parameter(name: str, changes: dict[str, Any]) -> click.Parameter:
         "envvar": declared.variable,
         "show_envvar": True,
     }
-    # A text that is not typed is None: its default is that of the class with the option.
+    # A text option that is not typed is None: the class that declares the option has the default.
     if not is_repeatable and declared.kind is not str:
-        default = getattr(declared.default, "value", declared.default)  # of an enum member
+        default = getattr(declared.default, "value", declared.default)  # enum members have a value
         settings |= {"default": default, "show_default": bool(default)}
     return click.Option([name, *names], **settings | changes)
 

@@ -98,7 +98,7 @@ def ls(arguments: Arguments) -> int:
     archive = _open_archive(arguments)
     if arguments.json:
         for member in archive.members():
-            print_json(_list_member(member))  # a refused member too, with its problem
+            print_json(_list_member(member))  # a refused member is listed with its problem
     else:
         refused = _print_members(archive.members())
         sys.stdout.flush()
@@ -109,7 +109,7 @@ def ls(arguments: Arguments) -> int:
 
 
 def _list_member(member: ArchiveMember) -> ListedMember:
-    """Return the JSON line for a member. A refused one has only a name, sizes and a problem."""
+    """Return the JSON line for a member; a refused member has only name, sizes and a problem."""
     problem = member.problem
     if problem is not None:
         return ListedMember(
@@ -310,7 +310,7 @@ def print_verification(verification: "s3unzip.Verification", out: TextIO) -> Non
     counts = verification.counts
     differing = "".join(f", {count:,} {DIFFERENCES[kind]}" for kind, count in counts.items())
     prefix = verification.prefix
-    # The prefix can end in the middle of a name.
+    # The prefix can end in the middle of a name, so print only its folder.
     folder = replace(verification.destination, key=prefix[: prefix.rfind("/") + 1])
     out.write(
         f"{verification.verdict}  {printable(f'{verification.source} -> {folder}')}\n"

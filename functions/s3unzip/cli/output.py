@@ -25,6 +25,7 @@ from s3unzip.settling.next_command import FAILURES_SHOWN, environment_options, n
 from s3unzip.stores.config import StoreConfig, runs_home
 from s3unzip.stores.ports import StoredObject
 
+# Matches a message that names another file format, in its only group.
 FOREIGN = re.compile(r"the first bytes look like (?!a ZIP archive|text|no format)(.+)")
 EXTRA_SHOWN = 10  # number of objects to list before asking whether to delete them
 SOUNDNESS = {Verdict.COMPLETED: "SOUND", Verdict.COMPLETED_WITH_ERRORS: "NOT SOUND"}
@@ -151,7 +152,7 @@ def describe_finding(finding: Finding) -> str:
 
 
 def _in_brackets(code: str | None, offset: int | None = None) -> str:
-    """Return the brackets that end a message: a code and an offset. Without a code, it is empty."""
+    """Return a code and an offset in brackets, as the end of a message; empty without a code."""
     if not code:
         return ""
     return f" ({code}{_at_byte(offset)})"
@@ -241,7 +242,7 @@ def print_failures(report: Report, out: TextIO, env_options: str | None) -> None
 class RunOutput(RunDisplay):
     """Shows the run of one archive: its progress, its report, and the results of nested archives.
 
-    It also decides whether to delete the objects that are not members.
+    With ``--delete-extra``, it also decides whether to delete the objects that are not members.
 
     Args:
         connections: how the run's stores are reached, for the printed command that repeats the run.
@@ -269,7 +270,7 @@ class RunOutput(RunDisplay):
     def confirm_deletion(self, extra: Sequence[StoredObject]) -> bool:
         """Return whether `extra` may be deleted; if not, print the reason.
 
-        At most ``--delete-extra`` objects may be deleted. On a terminal, the user is asked, too.
+        At most ``--delete-extra`` objects may be deleted. On a terminal, the user must also agree.
         """
         self.stop()
         count = show_count(len(extra), "object")
@@ -309,7 +310,7 @@ class RunOutput(RunDisplay):
             print_problem(report)
 
     def nested(self, run: NestedRun) -> None:
-        """Print the result of a nested archive; in quiet mode, do so only if it failed."""
+        """Print the result of a nested archive; if quiet, print it only if the archive failed."""
         self.nested_runs.append(run)
         if self._json:
             print_json(run)

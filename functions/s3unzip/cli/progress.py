@@ -1,8 +1,8 @@
 """The progress of a run on stderr: a live display on a terminal, else a line every few seconds.
 
-The share is the part of the compressed bytes of the selected members that is done. All bytes of a
-member with an outcome are done; for a large member, the bytes read so far are done. Bytes that are
-read again are counted only once. The number of bytes shown is this share of the bytes that the run
+The share says how much of the selected members' compressed bytes is done. All bytes of a member
+with an outcome are done; for a large member, the bytes read so far are done. Bytes that are read
+again are counted only once. The number of bytes shown is this share of the bytes that the run
 writes.
 """
 
@@ -76,7 +76,7 @@ class Figures(NamedTuple):
 
     def line(self) -> str:
         """Return one line for a log."""
-        # All fields are numbers, except the phase and the share.
+        # `self[2:]` are the figures after the phase and the share.
         return f"{self.phase}: {', '.join(filter(None, (self.percent, *self[2:]))) or '...'}"
 
 
@@ -173,7 +173,7 @@ class RunDisplay(Progress):
             if self._phase == VERIFYING and done:
                 return _figures_of_verify(counts, done / elapsed)
             title = PHASE_TITLES.get(self._phase, self._phase)
-            # Other members are extracted while a huge one is scanned.
+            # The share also grows in the phase `scan`, in which other members are extracted.
             if plan is None or self._phase not in {"scan", EXTRACTING}:
                 return Figures(title, None, note=self.note)
             # `bytes_done` and `work` are sums of `PlannedMember.work`: compressed bytes and a

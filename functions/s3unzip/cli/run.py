@@ -303,7 +303,7 @@ def _print_batch(archives: Sequence[ArchiveEnd], stores: StoreConfig) -> None:
         if report.failed or command:
             sys.stderr.write(f"{printable(str(report.source))}\n")
             print_failures(report, sys.stderr, env_options="")
-        if report.archive_left:  # then there is also a command, so the heading is printed
+        if report.archive_left:  # such a report has a command, so the source is printed above
             sys.stderr.write(f"  {printable(str(report.after_success))}\n")
         if command:
             sys.stderr.write(f"  next: {printable(command)}\n")
@@ -319,7 +319,7 @@ def _print_batch(archives: Sequence[ArchiveEnd], stores: StoreConfig) -> None:
 
 
 def _error_line(source: str, error: str) -> str:
-    """Return an archive's error, prefixed with the archive's name unless it begins with that."""
+    """Return an archive's error, prefixed with the archive's name unless it already is."""
     if error.startswith(f"{source}:"):
         return error
     return f"{source}: {error}"

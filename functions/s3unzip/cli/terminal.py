@@ -1,7 +1,8 @@
 """The process and its terminal: standard streams, command output and signals.
 
 A standard stream may be closed when the process starts. The next file or connection to be opened
-would then get its descriptor and receive the messages, so `repair_streams` reopens closed streams.
+would get the descriptor of the stream and receive its text, so `repair_streams` reopens closed
+streams.
 A message that cannot be written does not stop a run. If output cannot be written, the command exits
 with `OUTPUT_LOST`.
 
@@ -10,7 +11,7 @@ raises `KeyboardInterrupt` between two instructions of the main thread. This exc
 Python discards it silently while closing a freed file object (``iobase_finalize`` in CPython's
 Modules/_io/iobase.c), and HTTP responses are such objects. In other destructors, Python prints and
 discards it. `Stopping` therefore raises the exception again until it is handled, at the latest when
-the command ends, and does not let Python print it.
+the command ends. It also keeps Python from printing the discarded exception.
 """
 
 from __future__ import annotations
@@ -63,10 +64,11 @@ class _SafeText(io.TextIOWrapper):
     """
 
     def __init__(self, raw: _Stream, encoding: str, errors: str, *, by_line: bool) -> None:
-        # Up to 1 MiB is written only when the command has ended with its exit code. Before that, a
-        # reader that has exited cannot make the command fail.
+        # Up to 1 MiB of output stays in the buffer until the command has its exit code, so a reader
+        # that exits early cannot make the command fail.
         super().__init__(io.BufferedWriter(raw, 1024**2), encoding, errors, line_buffering=by_line)
-        # For the progress display, which escapes its own text: its cursor movements must pass.
+        # The progress display writes to this stream, because it moves the cursor with control
+        # characters. The display escapes text of archives and servers itself.
         self.unescaped = io.TextIOWrapper(self.buffer, encoding, errors, line_buffering=by_line)
 
     def write(self, text: str, /) -> int:
@@ -109,7 +111,7 @@ def finish_output() -> None:
     """Write buffered output; raise `OutputLostError` if the output file cannot keep it.
 
     File systems such as NFS and FUSE report some failed writes only when a descriptor is closed.
-    Closing a copy is enough, so that standard output stays open for the caller.
+    Closing a copy of the descriptor is enough, and keeps standard output open for the caller.
     """
     sys.stdout.flush()
     try:
