@@ -65,7 +65,7 @@ class UploadNotes:
     def forget(self, upload_id: str) -> None:
         """Forget an upload that has been completed or aborted."""
 
-    def is_of_another(self, upload_id: str, run: str) -> bool:  # noqa: ARG002 - nothing is known
+    def is_of_another(self, upload_id: str, run: str) -> bool:  # noqa: ARG002 - no notes are kept
         """Return whether an upload belongs to an active run other than `run`."""
         return False
 

@@ -25,7 +25,7 @@ from s3unzip.printable import show_count, show_dollars
 from s3unzip.settings import Tuning
 
 # The number of requests that a step sends one after another, waiting for each.
-TASK_CALLS = 4  # for the records of the task, its first range and its outcomes
+TASK_CALLS = 4  # for a task: its records, its first range and its outcomes
 # In addition, for a large member: create, header, bytes after the data, last part, complete.
 LARGE_CALLS = 5
 PLAN_CALLS = 9
@@ -36,9 +36,10 @@ LINK_CALLS = 16  # to link the segments of split members
 TASK_GETS = 3  # rows of the task; earlier outcomes and stop.json, which normally do not exist
 SPLIT_GETS = 4  # for a split member
 SPLIT_PUTS = 2  # for a split member
-SCAN_PUTS = 4  # the segment, when scanned and when linked; the outcomes of its scan and its slice
+SCAN_PUTS = 4  # the scanned segment, the linked segment, the outcomes of the scan and of the slice
 PLAN_PUTS = 9
-MAX_PARTS = 10_000  # maximum per multipart upload: AmazonS3/latest/userguide/qfacts.html
+# Maximum number of parts: docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html
+MAX_PARTS = 10_000
 
 
 class Bin(Struct, frozen=True):
@@ -284,14 +285,14 @@ def _put_seconds(task: Task, platform: Platform, tuning: Tuning) -> float:
     """Return the seconds that the PUTs of a batch take, with the concurrency in the settings."""
     mean_size = task.size / task.members
     at_once = min(tuning.puts_in_flight, max(1, tuning.bytes_in_flight // max(1.0, mean_size)))
-    puts_in_row = max(1.0, task.members / at_once)  # number of PUTs that one connection sends
-    return (platform.latency + mean_size / platform.upload_rate) * puts_in_row
+    puts_per_connection = max(1.0, task.members / at_once)
+    return (platform.latency + mean_size / platform.upload_rate) * puts_per_connection
 
 
 def _scan_seconds(task: Task, platform: Platform, bandwidth: float) -> float:
     """Return the seconds to find both boundaries of a segment and the window after it."""
     reading = _bytes_read(task) / bandwidth
-    computing = (  # a segment has two boundaries
+    computing = (  # `2 *` because a segment has two boundaries
         rates.SCAN_INFLATES * task.size / rates.INFLATE_RATE + 2 * rates.BOUNDARY_SECONDS
     )
     # The scan is a task of its own. It also sends a request for the local header.
@@ -321,9 +322,9 @@ def _overhead_seconds(
     report += rates.REPORT_FIXED_SECONDS + REPORT_CALLS * latency
     if not platform.memory_gb:  # the run works on one machine
         return rates.LOCAL_START_SECONDS + plan + report
-    cold = rates.COLD_START_P50  # of the function that receives the event
+    cold = rates.COLD_START_P50  # the cold start of the function that receives the event
     if len(tasks) > 1:
-        cold += rates.COLD_START_P99  # of the slowest worker
+        cold += rates.COLD_START_P99  # the cold start of the slowest worker
     if _directory_bytes_beyond_tail(members, tuning):  # another function plans the run
         cold += rates.COLD_START_P50 + rates.EXECUTION_START_SECONDS
     scans = sum(task.kind is TaskKind.SCAN for task in tasks)
@@ -400,9 +401,9 @@ def _count_requests(
             # write only their outcomes.
             counts.update(get=TASK_GETS + 1, put=SCAN_PUTS if task.kind is TaskKind.SCAN else 1)
     if has_record_requests:
-        split = sum(task.part == 0 for task in tasks if task.parts > 1)  # number of split members
+        splits = sum(task.part == 0 for task in tasks if task.parts > 1)  # number of split members
         # One call of the plan is the GET of the tail, which has already been counted.
-        counts.update(get=PLAN_CALLS - 1 + SPLIT_GETS * split, put=PLAN_PUTS + SPLIT_PUTS * split)
+        counts.update(get=PLAN_CALLS - 1 + SPLIT_GETS * splits, put=PLAN_PUTS + SPLIT_PUTS * splits)
         # Four LISTs find records and uploads. To test the destination, the plan creates an upload
         # and aborts it.
         counts.update(list=4, create=1, abort=1)

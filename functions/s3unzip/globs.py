@@ -167,7 +167,7 @@ def _compile_automaton(tokens: Sequence[str], flags: int) -> Glob:
         positions += _WILD_POSITIONS.get(token) or [
             _Position(advances_on=re.compile(_translate(token), flags))
         ]
-    end = len(positions)  # where a match is complete
+    end = len(positions)  # the position at which a match is complete
     positions.append(_Position())
 
     def reach(numbers: list[int]) -> frozenset[int]:

@@ -188,7 +188,7 @@ def _price_services_besides_s3(
         invocations = tasks + 2  # one for each task, one for the plan, one for the report
         if tasks:
             transitions = rates.TRANSITIONS + rates.TASK_TRANSITIONS * tasks
-    events = 1  # for the archive
+    events = 1  # for the PUT of the archive
     # The bucket of the archive sends events for all objects, including members written to it.
     if job.source.store.is_billed and job.source.bucket == job.destination.bucket:
         events += members

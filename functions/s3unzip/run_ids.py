@@ -95,7 +95,7 @@ def run_of_execution(name: str) -> str:
     compare the archive after the end of its run end in -w1, ...
     """
     name = re.sub(r"-[rw]\d+$", "", name)
-    return re.sub(r"^(\d{4}-\d\d-\d\d)-", r"\1/", name)  # a slash after the day
+    return re.sub(r"^(\d{4}-\d\d-\d\d)-", r"\1/", name)  # an id has a slash after the day
 
 
 def run_stem(source: Location) -> str:

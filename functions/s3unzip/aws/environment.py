@@ -90,10 +90,10 @@ class RouteVariable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One route from the JSON array in `Variable.ROUTES`."""
 
     name: str
-    prefix: str = ""  # prefix of the keys of its archives
-    suffix: str = ""  # suffix of the keys of its archives
-    bucket: str = ""  # bucket of its members; empty: the bucket of the environment's destination
-    destination: str = ""  # prefix of the keys of its members
+    prefix: str = ""  # key prefix of the route's archives
+    suffix: str = ""  # key suffix of the route's archives
+    bucket: str = ""  # bucket of the members; empty: the bucket of the environment's destination
+    destination: str = ""  # key prefix of the members
     owner: str | None = None  # account that owns the bucket
     kms_key: str | None = None  # key that encrypts the members
     options: dict[str, Any] = {}  # only the options that differ from those of the environment

@@ -322,7 +322,7 @@ def end_run(
     measure_archive(report, is_first=is_first)
     publish_run_event(open_client("events"), config, report)
     if report.archive_left:
-        try:  # an action that fails raises no error: the report is written again with its result
+        try:  # if the action fails, no error is raised: the report is written again with the result
             finished = finish_source(config.after_success, report, context)
         except S3UnzipError:  # the verdict of the run stays the same
             logger.exception("the report cannot be written again")

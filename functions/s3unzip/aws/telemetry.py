@@ -93,7 +93,7 @@ def lambda_function(handler: Handler) -> Handler:
         traced: Handler = _open_tracer().capture_lambda_handler(measured, capture_response=False)
         return traced(event, context)
 
-    logged: Handler = invoke  # the type that the decorator of Powertools hides
+    logged: Handler = invoke  # restores the type, which the decorator of Powertools hides
     return logged
 
 

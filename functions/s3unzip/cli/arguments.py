@@ -237,7 +237,7 @@ class Arguments(Struct, frozen=True):
         """Return the given options that `kind` declares, keyed by the names of its fields."""
         values = {}
         for option in read_options(kind):
-            value = self.values.get(option.parameter)  # None if not given
+            value = self.values.get(option.parameter)  # None if the option is not given
             if value is not None and option.is_mapping:
                 value = _read_pairs(option, value)
             if value is not None:
@@ -267,7 +267,7 @@ class Arguments(Struct, frozen=True):
             content = Path(self.password_file).read_bytes()
         except OSError as error:
             raise UsageError(f"{name}: {error.strerror}") from error
-        if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # from PowerShell
+        if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # PowerShell wrote it
             content = content.decode("utf-16", "replace").encode()
         secret = content.removeprefix(codecs.BOM_UTF8).removesuffix(b"\n").removesuffix(b"\r")
         if not secret:
@@ -318,7 +318,7 @@ class Arguments(Struct, frozen=True):
 
     def _choose_endpoint(self) -> str | None:
         """Return the URL of the S3 server: the typed one, or else that of a variable, if any."""
-        url: str | None = self.values.get("endpoint_url")  # may be from a variable
+        url: str | None = self.values.get("endpoint_url")  # typed, or read from AWS_ENDPOINT_URL
         source = click.get_current_context().get_parameter_source("endpoint_url")
         if source is ParameterSource.COMMANDLINE:
             return url

@@ -95,7 +95,7 @@ def _submit_named(arguments: Arguments, runs: DeployedRuns) -> int:
     if agreed:
         submission = replace(submission, queued=_queue(runs, keys))
     else:
-        explanation = ""  # --dry-run, or the answer was no
+        explanation = ""  # none is needed with --dry-run, or if the answer was no
         if submission.ended and not keys:
             explanation = f": every archive has its verdict: s3unzip runs{runs.env_options}"
         elif not keys:
@@ -209,7 +209,7 @@ def _submit_missing(arguments: Arguments, runs: DeployedRuns) -> int:
         sys.stderr.write(f"{count:,} started: s3unzip runs{runs.env_options}\n")
     if arguments.json:
         print_json(missing)
-    return int(missing.started < len(missing.unsettled))  # 1: some are left
+    return int(missing.started < len(missing.unsettled))  # 1: some archives are left
 
 
 def _print_missing(missing: MissingArchives, env_options: str) -> None:

@@ -132,7 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         finish_output()
     except (KeyboardInterrupt, EOFError):
         code = _print_error("stopped", stopping.exit_code)
-    except BrokenPipeError:  # `s3unzip ls ... | head`
+    except BrokenPipeError:  # the reader of a pipe has exited, as in `s3unzip ls ... | head`
         drop_output()
     except Exception as error:  # noqa: BLE001 - the outermost level of the command line
         code = _report_error(error, stopping)
@@ -164,7 +164,7 @@ def explain_mistake(error: click.ClickException) -> str:
     if isinstance(error, click.exceptions.NoSuchCommand):
         name = error.command_name
         advice = OTHER_NAMES.get(name)
-        if "://" in name or name.lower().endswith(".zip"):  # `run` or `ls` was left out
+        if "://" in name or name.lower().endswith(".zip"):  # the user left out `run` or `ls`
             from shlex import quote
 
             advice = f"s3unzip run {quote(name)} DEST, or s3unzip ls {quote(name)}"

@@ -343,7 +343,7 @@ def exit_code(report: Report, nested: Sequence[NestedRun] = ()) -> int:
     if not all(run.is_right for run in nested):
         return 1
     if report.archive_left:  # the action of `--after-success` failed
-        return AccessDeniedError.exit_code  # the usual cause: the store refused the action
+        return AccessDeniedError.exit_code  # usually, the store has refused the action
     return 0
 
 
@@ -354,5 +354,5 @@ def shown_connections(config: StoreConfig, *locations: Location) -> StoreConfig:
     is in S3, all S3 options are left out.
     """
     if not any(location.store.takes_s3_options for location in locations):
-        return StoreConfig(other_hosts=config.other_hosts)  # an option for web servers
+        return StoreConfig(other_hosts=config.other_hosts)  # the only option for web servers
     return config.recorded().without_variables()

@@ -86,7 +86,7 @@ def _estimate_in_environment(
     if arguments.platform not in {None, "aws"}:
         raise UsageError(f"--env {arguments.env} is on aws, not on {arguments.platform}")
     settings = arguments.deployed().config
-    defaults = settings.defaults_of(source)  # of the route, if one covers the archive
+    defaults = settings.defaults_of(source)  # those of a route, if one covers the archive
     destination = defaults.destination
     if arguments.dest:
         destination = parse_destination(arguments.dest)

@@ -143,7 +143,7 @@ def _extract_one(request: Request, arguments: Arguments, stores: StoreConfig) ->
         connections=shown_connections(stores, request.source, request.destination),
         max_deleted=arguments.delete_extra or 0,
     )
-    confirm_deletion = None  # nothing is deleted
+    confirm_deletion = None  # without --delete-extra, nothing is deleted
     with (
         output,
         hint_at_prefix_if_missing(request.source),
@@ -205,7 +205,7 @@ class _BatchDisplay(RunDisplay):
         self.nested_runs: list[NestedRun] = []  # runs of archives nested in the current one
 
     def phase(self, name: str) -> None:  # noqa: ARG002 - the phase of a single archive
-        self._start()  # starts the display once, with the first phase of the first archive
+        self._start()  # only the first call, in the first phase of the first archive, has an effect
 
     def planned(self, plan: PlanSummary, elapsed: float = 0.0) -> None:
         """Show nothing: the counts continue from one archive to the next."""

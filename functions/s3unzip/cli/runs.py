@@ -163,7 +163,7 @@ def _list_run(recent: ListedRun, run_list: RunList) -> ListedRun | None:
     if plan is None and run_list.environment is None:
         return None  # a run on this machine that is being planned, or whose planning failed
     state = recent.state or run_list.state(recent.run) or ENDED
-    if state == ENDED:  # without a report
+    if state == ENDED:  # the run has ended without a report
         state = "UNFINISHED"
     if plan is None:
         return replace(recent, state=state)
@@ -296,7 +296,7 @@ def _find_page(report: Report, run_list: RunList) -> Path:
     make_folders(page.parent, PRIVATE)
     try:
         body = run_list.records(report.run).store.read(PAGE)
-    except NotFoundError:  # a small archive in an environment, or a killed run
+    except NotFoundError:  # small archives in an environment and killed runs have no page
         context = Context(
             run_list.stores,
             Clock(),
@@ -437,7 +437,7 @@ def _recall_config(arguments: Arguments, recorded: StoreConfig) -> StoreConfig:
         field: getattr(recorded, field)
         # `other_hosts` has no option of its own: `--allow` sets it, and nothing clears it.
         for field in (parameters.keys() | {"other_hosts"}) - replaced
-        if getattr(recorded, field)  # a value that the run did not have replaces nothing
+        if getattr(recorded, field)  # only values that the run had are recalled
     }
     return replace(arguments.config(), **recalled)
 

@@ -304,7 +304,7 @@ class RunRecords:
         # The plan can record millions of outcomes, and none of their members has an object.
         names = [name for name in self.store.names(OUTCOMES) if name != outcomes_name(PLAN_TASK)]
         for name, data in zip(names, map_ahead(self.store.read, names, READERS), strict=True):
-            for line in filter(None, data.splitlines()[1:]):  # without the report of the task
+            for line in filter(None, data.splitlines()[1:]):  # the first line is the task's report
                 yield self._decode(name, line, Outcome)
 
     def find_task_report(self, task: str) -> TaskReport | None:

@@ -57,7 +57,7 @@ class ListedRun(Struct, frozen=True, omit_defaults=True):
     extracted: int = 0
     unchanged: int = 0
     failed: int = 0
-    route: str = ""  # the environment's route for the archive
+    route: str = ""  # name of the environment's route for the archive
 
 
 class RunList(ABC):
