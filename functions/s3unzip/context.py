@@ -36,8 +36,9 @@ class Progress:
         """Receive what was added to the counts since the last call.
 
         The counts are: members extracted, unchanged and failed; bytes read, copied and written; and
-        bytes of work done. The sum of `bytes_done` over all calls grows up to `PlanSummary.work`.
-        No value is negative, and repeated work is counted only once.
+        bytes of work done. The sum of `bytes_done` over all calls grows up to `PlanSummary.work`;
+        after that, nested archives add theirs. No value is negative, and repeated work is counted
+        only once.
         """
 
     def failed(self, outcomes: Sequence[Outcome]) -> None:
