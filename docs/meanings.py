@@ -51,7 +51,7 @@ EVENT_FIELDS = {
     "extracted": "Members written.",
     "unchanged": "Members that the destination had already.",
     "failed": "Members that were not written, each with its reason in the report.",
-    "missing": "Members without an outcome: their task did not end.",
+    "missing": "Members without an outcome: their task was not completed.",
     "bytes_in": "Bytes read from the archive.",
     "bytes_out": "Bytes written.",
     "seconds": "From the archive's arrival to the report.",

@@ -223,7 +223,7 @@ class DeadlineError(ServiceFaultError):
 
 
 class RunStoppedError(S3UnzipError):
-    """Another task met a fault that stops the whole run. Repair it, then resume the run."""
+    """Another task met a fault that stops the whole run. Fix the cause, then resume the run."""
 
     exit_code = 5
 

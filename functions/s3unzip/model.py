@@ -738,7 +738,7 @@ class Report(Struct, frozen=True, omit_defaults=True):
             ended; None if its members are the reason.
         members: number of members in the archive. `directories` and `excluded` count members that
             are not written. Each of the other members is extracted, unchanged (it already existed),
-            failed, or missing (its task did not end).
+            failed, or missing (its task was not completed).
         reasons: number of failed members, by code. `failures` contains the first of them, each with
             its key, its message and its place in the archive.
         warnings: number of tolerated findings, by code.
@@ -765,7 +765,7 @@ class Report(Struct, frozen=True, omit_defaults=True):
     extracted: int = 0
     unchanged: int = 0
     failed: int = 0
-    missing: int = 0  # number of members without an outcome, because their task did not end
+    missing: int = 0  # number of members without an outcome, because their task was not completed
     reasons: dict[str, int] = {}
     warnings: dict[str, int] = {}
     failures: tuple[Failure, ...] = ()  # the first failures, at most Tuning.failures_listed

@@ -135,8 +135,8 @@ DIRECT_MEMORY_MB = 576
 
 # PUTs of a direct run in addition to those of members: the outcomes and the report.
 DIRECT_WRITES = 2
-# PUTs of a run of the state machine that no step counts, besides those of the outcomes: run.json,
-# the page and the report.
+# PUTs that no step counts in a run of the state machine, in addition to the PUTs of the outcomes:
+# run.json, the page and the report.
 RUN_WRITES = 3
 
 # --- Our own program, seconds of CPU on one core; `make bench` measures them --------------------

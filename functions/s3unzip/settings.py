@@ -79,11 +79,11 @@ NAMESPACE = "s3unzip"  # namespace of the metrics
 SERVICE = "s3unzip"  # value of the metrics' dimension `service`
 # The unit of each metric, as CloudWatch spells it (StandardUnit of MetricDatum).
 METRICS = {
-    "ArchivesCompleted": "Count",  # runs that ended COMPLETED
+    "ArchivesCompleted": "Count",  # runs that ended with COMPLETED
     "ArchivesWithErrors": "Count",  # runs that ended with COMPLETED_WITH_ERRORS
     "ArchivesRejected": "Count",  # archives that were REJECTED; nothing was written
-    "ArchivesChanged": "Count",  # runs that ended SOURCE_CHANGED; the newer archive has its own run
-    "ArchivesFailed": "Count",  # runs that ended FAILED, timed-out runs included
+    "ArchivesChanged": "Count",  # runs with SOURCE_CHANGED; the newer archive has its own run
+    "ArchivesFailed": "Count",  # runs that ended with FAILED, including those that timed out
     "ArchivesStopped": "Count",  # runs that a user stopped
     "ArchivesWithheld": "Count",  # archives not opened because no scan found them clean
     "DirectHandovers": "Count",  # small archives that the state machine had to finish
@@ -118,7 +118,7 @@ class Tuning(Struct, frozen=True):
     # plan
     tail_bytes: int = 256 * KIB  # size of the first suffix GET, enough for small directories
     directory_piece: int = 8 * MIB  # size of one range of a large directory
-    directory_readers: int = 4  # number of such ranges in flight
+    directory_readers: int = 4  # number of ranges of a large directory in flight
     small_member: int = 8 * MIB  # size, compressed or not, from which a member has its own task
     copy_from: int = 8 * MIB  # size from which stored members are copied server-side
     split_from: int = 256 * MIB  # compressed size from which deflated members are split
@@ -146,7 +146,7 @@ class Tuning(Struct, frozen=True):
     puts_in_flight: int = 32
     bytes_in_flight: int = 64 * MIB  # size of the members waiting for their PUT
     read_piece: int = 8 * MIB  # size of one range of a large member
-    reads_ahead: int = 3  # number of such ranges read before they are needed
+    reads_ahead: int = 3  # number of ranges of a large member that are read before they are needed
     part_bytes: int = 16 * MIB  # minimum size of a multipart part
     parts_in_flight: int = 4
     copy_part_bytes: int = 512 * MIB
@@ -168,7 +168,7 @@ PROCESS_PAYS_SECONDS = 2.0
 NUMBER_TYPES = {field.name: type(field.default) for field in fields(Tuning)}  # int or float
 MIN_VALUES = {  # zero is also allowed for the settings in `MAY_BE_ZERO`
     **{name: {int: 1, float: 1e-6}[number_type] for name, number_type in NUMBER_TYPES.items()},
-    # Of parts, only the last one may be smaller:
+    # Only the last part of an upload may be smaller than 5 MiB:
     # https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html
     "part_bytes": 5 * MIB,
     "copy_part_bytes": 5 * MIB,

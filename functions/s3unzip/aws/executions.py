@@ -232,7 +232,7 @@ def start_run(
         if not is_final and _start_execution(config, name, data):
             logger.info("run continues", execution=name)
             return
-    logger.info("run is running or has ended", run=run)
+    logger.info("an execution is running, or the run has ended", run=run)
 
 
 def next_execution_name(

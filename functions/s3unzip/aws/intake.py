@@ -24,9 +24,9 @@ The rules:
 
 The rules of a run whose records are in memory (`_MemoryRun`):
 
-- The records are in memory until the function stops its work on the run. Then the records are
-  written, the outcomes before the report. Records of another invocation are replaced only if its
-  verdict is worse.
+- The records are in memory until the function stops working on the run. It then writes them, the
+  outcomes before the report. Records of another invocation are replaced only if the verdict of that
+  invocation is worse.
 - For a COMPLETED run, only the outcomes and the report are written, because nobody resumes the run.
   The plan is also written if the archive or its nested archives still need it.
 - A run that is not COMPLETED is left to another invocation if that one has planned or ended it.

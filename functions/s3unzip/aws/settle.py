@@ -3,7 +3,7 @@
 The rules:
 
 - The state Settle returns the next round, or ends the run. Settle may be repeated after a lost
-  response, or run late for an execution that was stopped. Then the recorded verdict stays.
+  response, or run late for a stopped execution. In both cases, the recorded verdict stays.
 - EventBridge reports each failed, stopped or timed-out execution, perhaps twice, late or never.
   Therefore the report has the time at which the execution ended, and replaces neither a newer
   report nor a better verdict. While a later execution of the run is running, nothing is reported.
@@ -97,8 +97,8 @@ def _extract_newer_version(run: str, config: LambdaConfig, context: Context) -> 
 def _read_input(detail: dict[str, Any]) -> RunInput:
     """Return an execution's input, taken from the event that reports its end.
 
-    If the input is too long, the event does not contain it. Then the run is derived from the name
-    of the execution. The input has priority, because a user can choose any name in the console.
+    If the input is too long, the event does not contain it, and the run is derived from the name of
+    the execution. The input has priority, because a user can choose any name in the console.
     """
     run_input = decode(detail.get("input") or "{}", RunInput)
     return replace(run_input, run=run_input.run or run_of_execution(detail["name"]))

@@ -155,7 +155,7 @@ def _print_members(members: Iterable[ArchiveMember]) -> Counter[str]:
 
 
 def _member_row(member: ArchiveMember) -> str:
-    """Return the row of a member; that of a refused member ends with the code of its problem."""
+    """Return the row of a member; for a refused member, it ends with the code of the problem."""
     name = printable_name(member.name)
     if member.problem is not None:
         return (
