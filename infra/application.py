@@ -183,9 +183,11 @@ def _outputs(
         f"{name.title()}Key": getattr(environment, name).kms_key or environment.kms_key
         for name in ("ingest", "destination", "work")
     }
-    optional |= {"IngestTopic": environment.ingest.topic, "WorkPrefix": environment.work.prefix}
-    if environment.ingest.request_payer:
-        optional["IngestPayer"] = "requester"
+    optional |= {
+        "IngestTopic": environment.ingest.topic,
+        "IngestPayer": "requester" if environment.ingest.request_payer else None,
+        "WorkPrefix": environment.work.prefix,
+    }
     if environment.destination.existing is not None:
         optional["DestinationPolicy"] = functions.destination_policy(environment.destination)
     for number, route in enumerate(environment.routes):

@@ -277,13 +277,21 @@ class Environment(Section):
 
     def _explain_tags(self) -> Iterator[str]:
         """Yield a message for each tag that AWS would refuse, of archives or of resources."""
-        # One at a time: the check allows as many tags as an object can have; a stack can have more.
-        of_stack = [("stack", {key: value}) for key, value in self.stack.tags.items()]
-        for section, checked in [("after_success", self.after_success.tags), *of_stack]:
+        for section, checked in [
+            ("after_success", self.after_success.tags),
+            # One at a time: the check allows as many tags as an object can have; a stack can have
+            # more.
+            *(("stack", {key: value}) for key, value in self.stack.tags.items()),
+        ]:
             try:
                 check_tags(checked)
             except UsageError as error:
                 yield f"{section}.tags: {error}"
+        if len({key.lower() for key in self.stack.tags}) < len(self.stack.tags):
+            yield (
+                "stack.tags: two keys differ only in upper and lower case, which the tags of a "
+                "role ignore (IAM): leave one out"
+            )
 
     def _explain_after_success(self) -> Iterator[str]:
         rule = self.after_success
