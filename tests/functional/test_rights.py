@@ -40,7 +40,7 @@ def program(tmp_path: Path) -> Iterator[Limited]:
     program.add("a.zip", *ENTRIES)
     (tmp_path / "closed").mkdir(mode=0o555)
     yield program
-    for name in ("closed", ".runs/runs"):
+    for name in ("closed", "out", ".runs/runs"):
         if (tmp_path / name).exists():
             (tmp_path / name).chmod(0o700)
 
@@ -61,6 +61,15 @@ def test_a_folder_of_runs_that_cannot_be_used(
     ended = program.start("run", "a.zip", "out", "-w", "1").ends(code)
     assert ended.err.splitlines()[-1].endswith(f"{cause}; {KEPT}")
     assert program.start("runs").code == runs_code
+
+
+def test_a_run_that_may_not_begin_leaves_the_records_of_the_earlier_one(program: Limited) -> None:
+    """A folder that takes no file refuses the run before anything of the earlier run is deleted."""
+    run = ("run", "a.zip", "out", "-w", "1")
+    program.start(*run).ends(0)
+    (program.folder / "out").chmod(0o555)
+    program.start(*run).ends(6, DENIED)
+    program.start("show", "latest").ends(0)
 
 
 @pytest.mark.parametrize(

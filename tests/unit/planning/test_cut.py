@@ -1,7 +1,9 @@
 """Cutting into tasks, and the estimate of time and cost, beside the simulation of before."""
 
+import re
 from functools import cache, partial
 from itertools import accumulate, pairwise
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -339,6 +341,27 @@ def test_the_estimate_is_within_the_band_of_the_simulation(name: str) -> None:
 def test_the_bound_is_named(name: str, platform: Platform, bound: str) -> None:
     """Ten million PUTs are bound by S3's rate, one huge member by itself, many by the workers."""
     assert bound in _estimated(ARCHIVES[name][0], platform).bound
+
+
+PRICED = {
+    "5 members of 2 KB": Group(5, 2_000, 800),
+    "1,000 members of 10 KB": Group(1_000, 10_000, 4_000),
+    "1,000 members of 1 MB": Group(1_000, rates.MB, 400_000),
+    "1,000,000 members of 10 KB": Group(1_000_000, 10_000, 4_000),
+    "1,000,000 members of 1 MB": Group(1_000_000, rates.MB, 400_000),
+    "10,000,000 members of 4 KB": Group(10_000_000, 4_000, 1_600),
+    "one deflated member of 100 GB": Group(1, 100 * rates.GB, 50 * rates.GB),
+    "one stored member of 100 GB": Group(1, 100 * rates.GB, 100 * rates.GB, 0),
+}
+
+
+@pytest.mark.parametrize("archive", PRICED)
+def test_the_page_about_cost_has_the_totals_of_the_estimate(archive: str) -> None:
+    """Whoever changes a price or the cutting sees which figures docs/cost.md has to change."""
+    page = (Path(__file__).parents[3] / "docs/cost.md").read_text("utf-8")
+    (total,) = re.findall(rf"^\| {archive}.*\$([0-9.]+) \|$", page, re.MULTILINE)
+    decimals = len(total.partition(".")[2])
+    assert f"{_estimated([PRICED[archive]], aws()).cost.total:.{decimals}f}" == total
 
 
 def test_a_tiny_archive_is_read_by_one_request() -> None:
