@@ -51,10 +51,10 @@ class Progress:
         """Receive one line about a store that does not respond; the request is retried."""
 
     def reported(self, report: Report) -> None:
-        """Receive the report, before the runs of the archives inside the archive begin."""
+        """Receive the report, before the runs of nested archives begin."""
 
     def nested(self, run: NestedRun) -> None:
-        """Receive the result of one archive inside the archive."""
+        """Receive the result of one nested archive."""
 
 
 class UploadNotes:

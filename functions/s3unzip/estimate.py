@@ -70,7 +70,7 @@ class Estimate(Struct, frozen=True):
 
 
 class _Bound(NamedTuple):
-    """A lower bound of how long all tasks together take."""
+    """A lower bound on how long all tasks together take."""
 
     seconds: float
     name: str
@@ -244,7 +244,7 @@ def _find_bottleneck(
 
 
 def _write_seconds(writes: int) -> float:
-    """Return the seconds that this number of writes below one prefix takes.
+    """Return the seconds that S3 needs to accept this number of writes below one prefix.
 
     S3 doubles the rate that it accepts after each `S3_GROWTH_SECONDS` at that rate.
     """
@@ -339,7 +339,7 @@ def _overhead_seconds(
 
 
 def _round_overhead_seconds(tasks: int) -> float:
-    """Return the seconds to start and end the Map of a round with this number of tasks."""
+    """Return the seconds to start and end the Map of a round that has `tasks` tasks."""
     if tasks <= rates.MAP_INLINE_AT_ONCE:
         return rates.INLINE_MAP_SECONDS
     return rates.EXECUTION_START_SECONDS + rates.MAP_SECONDS + tasks / rates.MAP_STARTS
@@ -411,7 +411,7 @@ def _count_requests(
 
 
 def _task_requests(task: Task, tuning: Tuning) -> dict[str, int]:
-    """Return how many requests a task sends for its members, by field of `Requests`."""
+    """Return how many requests a task sends for its members, keyed by field of `Requests`."""
     if task.kind is TaskKind.BATCH:
         return {"get": 1, "put": task.members}
     is_first = int(task.part == 0)

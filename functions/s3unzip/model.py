@@ -448,12 +448,12 @@ class Requests(Struct, frozen=True, omit_defaults=True):
 
     @property
     def reads(self) -> int:
-        """Requests that AWS prices as GET: https://aws.amazon.com/s3/pricing/."""
+        """The number of requests that AWS prices as GET: https://aws.amazon.com/s3/pricing/."""
         return self.get + self.head
 
     @property
     def writes(self) -> int:
-        """Requests that AWS prices as PUT, COPY, POST or LIST; abort and delete are free."""
+        """The number of requests priced as PUT, COPY, POST or LIST; abort and delete are free."""
         return self.put + self.create + self.part + self.copy + self.complete + self.list
 
     def __add__(self, more: Requests) -> Requests:
@@ -838,7 +838,7 @@ class NestedRun(Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_right(self) -> bool:
-        """Whether all its members were extracted, or the file is not an archive (``no-eocd``)."""
+        """Whether all members were extracted, or the nested file is no archive (``no-eocd``)."""
         return self.verdict is Verdict.COMPLETED or self.reason == "no-eocd"
 
 
@@ -849,7 +849,7 @@ class ArchiveEnd(Struct, frozen=True, omit_defaults=True):
     exit_code: int
     report: Report | None = None  # None: the archive was not planned
     error: str | None = None  # why the archive has no report
-    nested: tuple[NestedRun, ...] = ()  # results of the archives inside the archive
+    nested: tuple[NestedRun, ...] = ()  # results of the archive's nested archives
     warnings: tuple[str, ...] = ()  # warnings about globs that match no member
 
 

@@ -177,7 +177,7 @@ def _handle_put(put: ArchivePut, request: Request, invocation: Invocation, attem
 def _handle_version(
     put: ArchivePut, archive: ArrivedArchive, invocation: Invocation, *, is_new: bool
 ) -> None:
-    """Extract the current version, or start, resume or finish its run, if the malware gate allows.
+    """Extract the current version, or start, resume or end its run, if the malware gate allows it.
 
     Args:
         is_new: whether this is the first delivery of a recent event.
@@ -238,7 +238,7 @@ def _report_unreadable(archive: ArrivedArchive, refusal: str, invocation: Invoca
 def _resume_or_repeat_end(
     report: Report, archive: ArrivedArchive, invocation: Invocation, *, is_new: bool = False
 ) -> None:
-    """Resume a run that FAILED; for any other verdict, repeat the steps that follow the report.
+    """Resume a FAILED run; for any other verdict, repeat the steps that follow the report.
 
     Args:
         is_new: whether this is the first delivery of a recent event. If so, another event of the

@@ -145,7 +145,7 @@ def _end_failed(
 
 
 def _find_start(config: LambdaConfig, detail: dict[str, Any], ended: float) -> float:
-    """Return when the execution that ended at `ended` began; a redrive counts as a beginning."""
+    """Return when the execution that ended at `ended` began, or began again after a redrive."""
     execution = find_execution(config, detail["name"])
     # An execution that began after `ended` has been redriven since.
     if execution is None or execution.began >= ended:

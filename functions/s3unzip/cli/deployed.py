@@ -59,7 +59,7 @@ class Diagnosis(Struct, frozen=True):
     dry_run={"help": "Print what was found; queue nothing."},
 )
 def submit(arguments: Arguments) -> int:
-    """Queue archives that are already there.
+    """Queue archives that are already in the ingest bucket.
 
     The same command can be given again: no second run starts for an archive whose run has begun
     or ended.

@@ -38,7 +38,7 @@ COMMANDS = {
     "show": ("runs", "Print the report of a run; the exit code is that of its verdict."),
     "resume": ("runs", "Continue a run: do the tasks that are not complete."),
     "abort": ("runs", "Stop a run and drop its incomplete uploads."),
-    "submit": ("deployed", "Queue archives that are already there."),
+    "submit": ("deployed", "Queue archives that are already in the ingest bucket."),
     "doctor": ("deployed", "Check a deployed environment, and say what to do."),
 }
 # Commands of other tools and of earlier versions, mapped to the equivalent commands here.

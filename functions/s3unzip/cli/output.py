@@ -337,7 +337,7 @@ def describe_nested(run: NestedRun) -> str:
 
 
 def exit_code(report: Report, nested: Sequence[NestedRun] = ()) -> int:
-    """Return the exit code for the run of an archive and the runs of the archives inside it."""
+    """Return the exit code for the run of an archive and the runs of its nested archives."""
     if report.verdict.exit_code:
         return report.verdict.exit_code
     if not all(run.is_right for run in nested):

@@ -187,7 +187,7 @@ def _list_decisions(request: Request, arguments: Arguments, password: bytes | No
 
 
 def _list_or_report(request: Request, arguments: Arguments, password: bytes | None) -> int:
-    """Call `_list_decisions`. If the archive cannot be read, print the error; return its code."""
+    """Call `_list_decisions`; if the archive cannot be read, print why. Return an exit code."""
     try:
         return _list_decisions(request, arguments, password)
     except S3UnzipError as error:

@@ -551,7 +551,7 @@ def _follow(run: str, run_list: RunList, display: RunDisplay, arguments: Argumen
 
 
 def _update_display(display: RunDisplay, snapshot: RunSnapshot, progress: RunProgress) -> None:
-    """Show the figures of a run; `progress` includes the tasks of a Map while it is active."""
+    """Show the figures of a run; while a Map is running, `progress` has the counts of its tasks."""
     plan = snapshot.summary
     if plan is None:  # the run is still being planned
         return

@@ -72,7 +72,7 @@ class TaskAttempt(Step):
         self.uploaded: tuple[Part, ...] = ()  # only for a slice of a split member
         self.settling_adds_outcome = False  # True for a scan or slice that has ended
         self.fault: str | None = None  # the fault that ends this attempt too early
-        # The report of the earlier attempts; without earlier attempts, its cost is zero.
+        # The report of the earlier attempts; without earlier attempts, its counts are zero.
         self._earlier = TaskReport(task.id, task.kind, members=0, started=self.started)
         self._shown_counts: Counter[str] = Counter()  # the counts that the progress display shows
         self._shown_outcome_count = 0  # number of outcomes shown on the progress display
@@ -118,7 +118,7 @@ class TaskAttempt(Step):
         self.note(row, row.failed(finding))
 
     def resume(self, earlier: TaskOutcomes) -> None:
-        """Take over the outcomes and the cost of an earlier attempt at the task."""
+        """Take over the outcomes, requests, bytes and seconds of an earlier attempt at the task."""
         self.outcomes.extend(earlier.outcomes)
         self._shown_outcome_count = len(self.outcomes)  # reported by the earlier attempt
         self._shown_counts = count_progress([earlier.report])
@@ -163,7 +163,7 @@ class TaskAttempt(Step):
             progress.failed(failed[:MAX_FAILURES])
 
     def report(self) -> TaskReport:
-        """Return the current report of the task, including the cost of earlier attempts."""
+        """Return the current report of the task, including what earlier attempts did and used."""
         task = self.task
         earlier = self._earlier
         seconds = self.context.clock.now() - self.started
@@ -258,7 +258,7 @@ RUN_FAULTS = tuple(REASONS)  # the errors that end the whole run
 
 
 def stop_for(fault: errors.StorageError) -> Stop:
-    """Return the stop for a fault that ends the run; the fault's class is in `RUN_FAULTS`."""
+    """Return the `Stop` for a fault that ends the run; the fault's class is in `RUN_FAULTS`."""
     verdict = Verdict.FAILED
     if isinstance(fault, errors.SourceChangedError):
         verdict = Verdict.SOURCE_CHANGED
