@@ -14,7 +14,6 @@ import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 
@@ -45,6 +44,13 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def target(folder: Path) -> FolderDestination:
     return FolderDestination(str(folder))
+
+
+def _refusing(error: OSError) -> Callable[..., None]:
+    def refuse(*_: object, **__: object) -> None:
+        raise error
+
+    return refuse
 
 
 def _put(folder: Path, key: str, *, if_absent: bool = False) -> None:
@@ -184,7 +190,7 @@ def test_never_without_hard_links(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     """A file appears whole under its name, or not at all: a killed run leaves no empty file."""
-    refuse = Mock(side_effect=OSError(errno.EPERM, "no hard links"))
+    refuse = _refusing(OSError(errno.EPERM, "no hard links"))
     monkeypatch.setattr(os, "link", refuse)
     if call.startswith("no"):
         monkeypatch.setattr("s3unzip.stores.open_folders._EXCLUSIVE_RENAME", ("no_such_call", 1))
@@ -213,7 +219,7 @@ def test_a_file_system_that_does_not_replace(
     """Without a condition, that is a refusal of the store, and not a conflict."""
     key = f"{target.root}/a"
     upload = Upload(key, target.create_upload(key, FACTS))
-    monkeypatch.setattr(os, "replace", Mock(side_effect=OSError(code, os.strerror(code))))
+    monkeypatch.setattr(os, "replace", _refusing(OSError(code, os.strerror(code))))
     for write in (
         partial(target.put, key, b"", FACTS),
         partial(target.complete_upload, upload, []),
@@ -227,7 +233,7 @@ def test_a_file_system_that_keeps_no_times(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     """FAT lets nobody but the user of the mount set a time; the bytes are written all the same."""
-    monkeypatch.setattr(os, "utime", Mock(side_effect=OSError(code, os.strerror(code))))
+    monkeypatch.setattr(os, "utime", _refusing(OSError(code, os.strerror(code))))
     _put(tmp_path, f"{tmp_path}/a")
     assert (tmp_path / "a").read_bytes() == b"body"
 

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from unittest.mock import Mock
 from zlib import crc32
 
 import pytest
@@ -512,7 +511,11 @@ def test_messages_keep_secrets(call: str) -> None:
 @pytest.mark.parametrize("call", ["read", "put"])
 def test_ctrl_c_while_credentials_are_asked_for(monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     """Obstore calls Python for credentials. An interrupt there is no fault of the store."""
-    monkeypatch.setattr(ProfileKeys, "require", Mock(side_effect=KeyboardInterrupt))
+
+    def interrupt(_: object) -> object:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ProfileKeys, "require", interrupt)
     with pytest.raises(KeyboardInterrupt):
         CALLS[call](stores_at("http://127.0.0.1:9"))
 

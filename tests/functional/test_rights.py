@@ -10,7 +10,6 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 
@@ -80,7 +79,11 @@ def test_a_home_without_writes_or_locks_is_named_with_its_variable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str, number: int
 ) -> None:
     """A container, or a home on a network, needs another folder for records."""
-    monkeypatch.setattr(function, Mock(side_effect=OSError(number, os.strerror(number))))
+
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(function, refuse)
     with pytest.raises(S3UnzipError, match=f"{tmp_path}.*(read-only|locks).*{KEPT}"):
         lock_run(str(tmp_path), "2026-11-23/201532-a-00000000")
 

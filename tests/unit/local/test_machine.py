@@ -32,7 +32,7 @@ from s3unzip.stores.config import StoreConfig, parse_destination, parse_source
 from s3unzip.stores.folder import own_prefix
 from s3unzip.stores.ports import Clock, ObjectFacts, StoredObject
 from s3unzip.zip import Policy
-from tests.support.memory import OUT, MemoryStores, Told, World
+from tests.support.memory import OUT, MemoryBucket, MemoryStores, Told, World
 from tests.support.processes import descendants, is_running
 from tests.support.servers import HANG_SECONDS, looks
 from tests.support.zips import Entry, build
@@ -54,11 +54,17 @@ def test_a_second_run_of_an_archive_begins_anew(world: World) -> None:
     )
 
 
+class UnlistedUploads(MemoryBucket):
+    """A bucket that this user may write, but whose uploads they may not list."""
+
+    def uploads(self, prefix: str) -> NoReturn:
+        raise AccessDeniedError(f"{prefix}: s3:ListBucketMultipartUploads")
+
+
 def test_leftovers_that_cannot_be_removed_cost_no_verdict() -> None:
     """A run whose members are complete says so, whatever a killed worker left."""
-    world = World(Tuning(small_member=10))
-    denied = AccessDeniedError("s3:ListBucketMultipartUploads")
-    with patch.object(world.out, "uploads", side_effect=denied), world.machine.open() as machine:
+    world = World(Tuning(small_member=10), MemoryStores(out=UnlistedUploads()))
+    with world.machine.open() as machine:
         machine._workers.has_lost_process = True
         report = machine.run(world.request(build(Entry("large", bytes(99)))))
     assert (report.verdict, report.extracted) == (Verdict.COMPLETED, 1)

@@ -1,7 +1,6 @@
 """The loop of a run: its rounds, what ends it, and who may write its report."""
 
 from collections.abc import Callable, Iterable
-from unittest.mock import patch
 
 import pytest
 from msgspec.structs import replace
@@ -333,13 +332,15 @@ def test_a_later_action_amends_the_newest_report() -> None:
 
 def test_a_store_that_is_never_the_same_ends_the_step() -> None:
     """A server that refuses each write is a fault, not an endless loop."""
-    with (
-        patch.object(MemoryRunStore, "create", side_effect=ConflictError(REPORT)),
-        pytest.raises(
-            ServiceFaultError, match="other writers replaced its report before each of 20 writes"
-        ),
+
+    class Restless(MemoryRunStore):
+        def create(self, name: str, body: bytes) -> None:
+            raise ConflictError(name)
+
+    with pytest.raises(
+        ServiceFaultError, match="other writers replaced its report before each of 20 writes"
     ):
-        write_report(_report_of(DONE), RunRecords(MemoryRunStore()), 0.0)
+        write_report(_report_of(DONE), RunRecords(Restless()), 0.0)
 
 
 def test_of_members_that_the_plan_refused_those_before_a_damage_are_read(world: World) -> None:

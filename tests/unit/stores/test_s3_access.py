@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, count, islice, repeat
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 from hypothesis import example, given, strategies as st
@@ -17,7 +16,7 @@ from s3unzip.stores.calls import Calls
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.listing import MAX_PAGES, list_pages
 from s3unzip.stores.open import NowhereDestination, check_names
-from s3unzip.stores.ports import ListPage, StoredObject
+from s3unzip.stores.ports import Buffer, ListPage, StoredObject, Upload
 from s3unzip.stores.run_store import PART, ObjectRunStore
 from s3unzip.stores.s3.aws_session import AwsSession
 from s3unzip.stores.s3.session import Session
@@ -105,19 +104,27 @@ def test_a_kms_key_that_no_header_can_hold(key: str) -> None:
         check_names(config, Location("file", "", "/a.zip"), Location("s3", "bucket", "out/"))
 
 
+class Refusing(MemoryBucket):
+    """Takes no second part, and does not let an upload be dropped."""
+
+    def upload_part(
+        self, upload: Upload, number: int, offset: int, body: Buffer, crc32: int
+    ) -> Part:
+        if number == 2:
+            raise StorageError("the part is refused")
+        return super().upload_part(upload, number, offset, body, crc32)
+
+    def abort_upload(self, upload: Upload) -> None:
+        raise AccessDeniedError("s3:AbortMultipartUpload is missing")
+
+
 def test_the_first_fault_is_the_one_that_is_told() -> None:
     """If the clean-up lacks a right, the first error is raised, with a note about the right."""
-    store = MemoryBucket()
+    store = Refusing()
     work = ObjectRunStore(
         Location("s3", "work", "runs/a/"), MemorySource(store), store, Calls(ManualClock(), 1.0, 4)
     )
-    ends = [Part(1, "etag", PART, 0), StorageError("the part is refused")]
-    denied = AccessDeniedError("s3:AbortMultipartUpload is missing")
-    with (
-        patch.object(store, "upload_part", side_effect=ends),
-        patch.object(store, "abort_upload", side_effect=denied),
-        pytest.raises(StorageError, match="the part is refused") as caught,
-    ):
+    with pytest.raises(StorageError, match="the part is refused") as caught:
         work.write("members.jsonl", iter([b"x" * PART, b"y"]))
     assert type(caught.value) is StorageError
     assert "s3:AbortMultipartUpload is missing" in caught.value.__notes__[0]
