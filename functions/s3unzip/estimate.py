@@ -235,7 +235,7 @@ def _find_bottleneck(
     """Return the largest lower bound on the duration of tasks that take `seconds` each."""
     bounds = [
         _Bound(max(seconds, default=0.0), "the longest task"),
-        _Bound(sum(seconds) / at_once, f"all tasks by {at_once:,} workers"),
+        _Bound(sum(seconds) / at_once, f"all tasks, shared by {show_count(at_once, 'worker')}"),
     ]
     if platform.priced_writes:  # the destination is in S3
         name = f"{requests.writes:,} writes below one prefix"

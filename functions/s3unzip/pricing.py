@@ -174,7 +174,7 @@ def _price_s3(job: Job, platform: Platform, members: int, requests: Requests) ->
         count = min(requests.put, members) + requests.complete
         if storage_class not in rates.PARTS_AS_STANDARD:
             count += requests.create + requests.part + requests.copy
-        lines.append(bill(f"more for {storage_class}", count, price=surcharge))
+        lines.append(bill(f"surcharge for {storage_class}", count, price=surcharge))
     return lines
 
 

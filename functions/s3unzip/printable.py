@@ -50,6 +50,7 @@ def printable_json(text: str) -> str:
         return text
     import json  # noqa: PLC0415 - rarely needed
 
+    # `[1:-1]` removes the quotes.
     return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
 

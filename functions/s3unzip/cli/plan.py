@@ -161,7 +161,7 @@ def _print_estimate(estimate: Estimate) -> None:
             sys.stdout.write("\n")
             write_table(rows, sys.stdout, right={"from", "below", "members", "quantity", "dollars"})
     if not cost.lines:
-        sys.stdout.write("\nno charges for use\n")
+        sys.stdout.write("\nnothing is billed for this run\n")
     elif cost.unavoidable:
         sys.stdout.write(
             f"{cost.unavoidable_share:.1%} is one PUT a member, which every tool pays\n"

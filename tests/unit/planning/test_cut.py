@@ -334,7 +334,7 @@ def test_the_estimate_is_within_the_band_of_the_simulation(name: str) -> None:
     ("name", "platform", "bound"),
     [
         ("10,000,000 of 4 KB", aws(), "writes below one prefix"),
-        ("1,000 of 4.5 MB", local(workers=2), "all tasks by"),
+        ("1,000 of 4.5 MB", local(workers=2), "all tasks, shared by 2 workers"),
         ("100 GB stored", aws(), "the longest task"),
     ],
 )
