@@ -315,8 +315,12 @@ class Archive(Mapping[str, ArchiveMember]):
 
         If a refused and a sound member share a name, the name refers to the sound one.
         """
-        members = chain((member for member, _ in self._index.failures), self._index.selected)
-        return {member.path: position for position, member in enumerate(members)}
+        return {
+            member.path: position
+            for position, member in enumerate(
+                chain((member for member, _ in self._index.failures), self._index.selected)
+            )
+        }
 
     def members(self) -> Iterator[ArchiveMember]:
         """Yield the selected members, including refused ones, in the order of the directory."""

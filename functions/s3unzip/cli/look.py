@@ -216,8 +216,7 @@ def test(arguments: Arguments) -> int:
 
     source = parse_source(arguments.src)
     # The report names members by their keys, so the keys are the names as `ls` shows them.
-    options = replace(arguments.options(), key_template="{member}")
-    request = Request(source, NOWHERE, options)
+    request = Request(source, NOWHERE, replace(arguments.options(), key_template="{member}"))
     arguments.check_locations(source)
     display = RunDisplay(quiet=arguments.quiet)
     with explaining("TMPDIR, the folder for temporary files"):
