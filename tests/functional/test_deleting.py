@@ -214,14 +214,24 @@ def test_the_archive_and_the_records_are_not_extra(place: Place) -> None:
 def test_the_archive_is_deleted_after_success(place: Place) -> None:
     """The archive is gone; the report says so, also that which counts what was extra."""
     place.put("site/old.txt")
-    words = ("--delete-extra", "1000", "--after-success", "delete", "--json")
-    ended = place.site(*words).ends(0, "the archive is deleted")
+    ended = place.site("--delete-extra", "1000", "--after-success", "delete", "--json").ends(
+        0, "the archive is deleted"
+    )
     for report in (*ended.lines, *place.run("show", "--json").lines):
         assert report["after_success"] == {"action": "delete", "state": "done"}
     assert not (place.folder / "a.zip").exists()
     assert place.names == MEMBERS
     assert place.site("--after-success", "delete", source="broken.zip").code == 1
     assert (place.folder / "broken.zip").exists(), "only COMPLETED is success"
+
+
+def test_an_archive_with_a_member_that_is_nowhere_else_is_kept(place: Place) -> None:
+    """Of two members with one key a lenient run writes the later one; the other would be lost."""
+    place.add("twice.zip", Entry("1/a.txt", b"first"), Entry("2/a.txt", b"second"))
+    place.extract(
+        *("twice.zip", "out", "--lenient", "--key-template", "{name}", "--after-success", "delete")
+    ).ends(0, "the archive was not deleted: the run left out 1 member of it")
+    assert (place.folder / "twice.zip").exists()
 
 
 @pytest.mark.parametrize(

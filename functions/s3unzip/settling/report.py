@@ -162,8 +162,10 @@ def make_report(
     elif results.counts[Status.FAILED]:
         report = replace(report, verdict=Verdict.COMPLETED_WITH_ERRORS)
     elif plan.excluded and not plan.selected:
-        message = f"nothing is selected: the options exclude all {plan.excluded:,} members"
-        report = replace(report, message=message)
+        report = replace(
+            report,
+            message=f"nothing is selected: the options exclude all {plan.excluded:,} members",
+        )
     cost = price_run(report, step.context.platform)
     if cost is not None:
         report = replace(report, cost=cost.total)
@@ -288,6 +290,9 @@ def _plan_source_action(run: Run, report: Report) -> SourceResult | None:
     # An archive that contains only folders has no member to extract: this is no obstacle.
     elif report.members > report.directories and report.extracted + report.unchanged == 0:
         obstacle = "no member of it was extracted"
+    # A lenient run leaves out all but the last of the members that have the same key.
+    elif rule.action is SourceAction.DELETE and report.excluded:
+        obstacle = f"the run left out {show_count(report.excluded, 'member')} of it"
     else:
         return SourceResult(rule.action, SourceState.PENDING)
     return SourceResult(rule.action, SourceState.KEPT, message=obstacle)
