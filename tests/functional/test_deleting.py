@@ -263,6 +263,19 @@ def test_an_impossible_after_success_is_refused(
     assert place.files().keys() == {"a.zip", "broken.zip"}
 
 
+def test_the_exit_code_says_that_the_action_failed(
+    program: Program, s3: memory_server.MemoryS3
+) -> None:
+    """The verdict stays, and `resume` tries again: S3 tags no version without versioning."""
+    s3.buckets["out"].add("a.zip", build(*ENTRIES))
+    program.variables["AWS_ENDPOINT_URL"] = s3.url
+    program.extract("s3://out/a.zip", "out", "--after-success", "tag=a=b").ends(
+        6, "the archive was not tagged", "next: s3unzip resume"
+    )
+    program.run("show").ends(0)
+    program.run("resume", "latest").ends(6, "the archive was not tagged")
+
+
 def test_an_archive_is_tagged_after_a_selection() -> None:
     """An archive is tagged after a selection, too; a value may have an equals sign."""
     assert parse_after_success(
