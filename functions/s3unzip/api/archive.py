@@ -392,21 +392,19 @@ class Archive(Mapping[str, ArchiveMember]):
             if not options.names:  # a run without names extracts all members
                 raise NothingSelectedError(f"{self.source}: no members to extract were named")
         context = self._context
+        # A run of another version would replace the records of an earlier run of that version.
+        self._check_pin(read_tail(self._adapter, self._location, context, context.calls()).pin)
         progress = Progress()
         progress.planned = lambda plan: self._check_pin(plan.run.pin)  # type: ignore[method-assign]  # called before any PUT
-        try:
-            report = extract(
-                self._source,
-                path or ".",
-                options,
-                password=context.policy.password,
-                limits=context.policy.limits,
-                stores=self._stores,
-                progress=progress,
-            )
-        except NothingSelectedError:  # a newer version may have other members
-            self._check_pin(read_tail(self._adapter, self._location, context, context.calls()).pin)
-            raise
+        report = extract(
+            self._source,
+            path or ".",
+            options,
+            password=context.policy.password,
+            limits=context.policy.limits,
+            stores=self._stores,
+            progress=progress,
+        )
         self._check_pin(report.pin)  # a rejected archive has no plan, so `planned` was not called
         report.raise_for_verdict()
         return report

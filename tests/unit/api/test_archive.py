@@ -374,7 +374,7 @@ def test_only_what_was_opened_and_named_is_extracted(
     path.write_bytes(newer)
     with pytest.raises(SourceChangedError, match="overwritten since it was opened"):
         archive.extractall(tmp_path / "out", members)
-    assert not list(tmp_path.glob("out/**/*.txt"))
+    assert not (tmp_path / "out").exists()
 
 
 def test_extracting_a_broken_member_raises(path: Path, tmp_path: Path) -> None:
