@@ -323,8 +323,8 @@ class Options(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
                     f"option {option.name}: give a list of strings, ({value!r},), not one string"
                 )
             try:
-                # `convert` checks the fields of a dict, but not of a struct: make it a dict first.
-                # Bytes stay bytes, which no option accepts; otherwise they would become base64.
+                # `convert` checks the fields of a dict, but not of a struct: make a dict first.
+                # Bytes stay bytes, which no option accepts; by default they would become base64.
                 plain = msgspec.to_builtins(value, builtin_types=(bytes, bytearray, memoryview))
                 force_setattr(self, option.name, msgspec.convert(plain, option.type))
             except (msgspec.ValidationError, TypeError) as error:

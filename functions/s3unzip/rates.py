@@ -115,8 +115,8 @@ COLD_START_P99 = 2.0
 # Assumption: on a slow day, tasks take this many times as long as usual.
 SLOW_DAY = 1.5
 
-# Measured: our two log lines per task (1,320 bytes), two of Lambda's own (650), and 26 bytes per
-# line, as counted by CloudWatch.
+# Measured: our two log lines per task (1,320 bytes), Lambda's own two lines (650 bytes), and the 26
+# bytes that CloudWatch adds to each line.
 LOG_BYTES = 2_100  # bytes per invocation
 # Assumption: an execution with one task has seven events of 430 bytes in two transitions.
 TRANSITION_LOG_BYTES = 1_500
@@ -126,10 +126,10 @@ TRANSITION_LOG_BYTES = 1_500
 TRANSITIONS = 7
 TASK_TRANSITIONS = 2  # an iteration of an inline Map (or a child execution) and its task
 
-# Memory of the plan function in the environments that we ship. It determines the price of a direct
-# run. A direct run at the bounds of `Tuning` (256 MiB in members of 31 MiB) used at most 387 MB.
-# Less memory slows down only the handler: a cold start has a full CPU, whatever the memory size.
-# This was measured up to 3 GB.
+# Memory of the plan function in the environments that we ship. The memory determines the price of a
+# direct run. At the bounds of `Tuning` (256 MiB in members of 31 MiB), a direct run used at most
+# 387 MB. Less memory slows down only the handler: a cold start has a full CPU, whatever the memory
+# size. This was measured up to 3 GB.
 # https://bitesizedserverless.com/bite/lambda-cold-start-bootstrap/
 DIRECT_MEMORY_MB = 576
 

@@ -67,13 +67,14 @@ class Variable(StrEnum):
     AFTER_SUCCESS = "S3UNZIP_AFTER_SUCCESS"  # model.AfterSuccess as JSON, or empty
     TUNING = "S3UNZIP_TUNING"  # Tuning as a JSON object with the values that are not defaults
     LIMITS = "S3UNZIP_LIMITS"  # zip.Limits as a JSON object with the values that are not defaults
-    # ARN or ARN#field of the password for encrypted members; set only where members are read.
+    # ARN or ARN#field of the password; set only for functions that read members.
     PASSWORD_SECRET = "S3UNZIP_PASSWORD_SECRET"  # noqa: S105 - a name
     WORKER_MEMORY = "S3UNZIP_WORKER_MEMORY"  # memory of the extract function, in MB, for estimates
     MAX_COST = "S3UNZIP_MAX_COST"  # maximum cost per run in dollars, or empty
 
 
-# The name of a stack is this prefix and the environment, unless the environment's file names it.
+# The name of a stack is this prefix and the environment's name, unless the environment's file
+# contains the name of the stack.
 STACK_PREFIX = "s3unzip-"
 NAMESPACE = "s3unzip"  # namespace of the metrics
 SERVICE = "s3unzip"  # value of the metrics' dimension `service`
@@ -152,7 +153,7 @@ class Tuning(Struct, frozen=True):
     copy_part_bytes: int = 512 * MIB
     retry_seconds: float = 60.0  # retry budget of one call
     margin_seconds: float = 30.0  # part of the worker's time limit reserved for writing outcomes
-    # limits for all archives inside one archive together
+    # limits for all nested archives of one archive together
     nested_archives: int = 1_000
     nested_members: int = 1_000_000
     nested_bytes: int = 1 * TIB

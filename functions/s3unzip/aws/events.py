@@ -293,7 +293,7 @@ def redeliver_later(
 
     seconds = USAGE_WAIT
     if not all(isinstance(fault, UsageError) for fault, _ in faults):
-        # 15, 30, 60, 110, 110, ... seconds; the exponent is bounded because attempts are not
+        # 15, 30, 60, 110, 110, ... seconds. The exponent is bounded, because `attempts` is not.
         longest = min(MAX_WAIT, FIRST_WAIT * 2 ** min(attempts - 1, 10))
         seconds = round(longest * random.uniform(0.5, 1.0))  # noqa: S311 - not a secret
     for fault, run in faults:

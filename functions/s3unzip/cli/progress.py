@@ -235,7 +235,7 @@ class RunDisplay(Progress):
             live = Live(
                 get_renderable=self.draw, console=console, refresh_per_second=5, transient=True
             )
-            # Set before the start, so that Ctrl-C restores the cursor.
+            # Set `_end_display` before the start, so that Ctrl-C restores the cursor.
             self._end_display = live.stop
             live.start()
         else:

@@ -71,7 +71,7 @@ def run(arguments: Arguments) -> int:
     6 a store refused, 7 no member selected, 74 stdout cannot be written,
     130 stopped (143 by SIGTERM, 129 by SIGHUP).
     """
-    # Slow to import, and not needed for the help.
+    # These modules are slow to import, and the help does not need them.
     from s3unzip.api.extraction import names_one, open_sources
 
     _require_destination(arguments)

@@ -194,8 +194,8 @@ def _read_current_report(records: RunRecords, state: str) -> Report | None:
         report = records.read_report()
     except NotFoundError:
         return None
-    # A RUNNING run that has a report was resumed, or its archive has just been rejected: that
-    # report is written shortly before the state changes.
+    # A RUNNING run that has a report was resumed, or its archive has just been rejected: the report
+    # of a rejection is written shortly before the state changes.
     if state == RUNNING and report.verdict is not Verdict.REJECTED:
         return None
     return report
@@ -334,7 +334,7 @@ def _resume_here(arguments: Arguments) -> int:
     password = arguments.password()
     local = LocalRuns(arguments.config())
     run = _require_plan(local.find(arguments.run), local).run
-    # After a power failure, files that are on record may be missing: `machine.resume` checks.
+    # After a power failure, files that are on record may be missing: `machine.resume` finds out.
     may_lack_files = run.destination.store.has_folders and machine_restarted_since(
         local.work_location.key, run.id
     )
@@ -374,7 +374,7 @@ def _has_nested_left(report: Report, run_list: RunList, *, retry_failed: bool) -
         and report.options.nested_depth > 0
         and (
             retry_failed
-            # `NESTED` has the results. It is written only after all nested archives were tried.
+            # `NESTED` has the results, and is written only after all nested archives were tried.
             or not any(store.names(NESTED))
             or b'"reason":"not-begun"' in store.read(NESTED)
         )

@@ -233,7 +233,7 @@ def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = (
         counts["bytes_read"] += report.bytes_read
         if report.stage is not Stage.SCAN:  # a scan only reads data that a slice extracts later
             counts.update(bytes_done=report.bytes_done, bytes_written=report.bytes_written)
-        # Settling may have recorded an outcome of the same member.
+        # If settling has recorded an outcome of the same member, only that outcome is counted.
         is_repeated = report.stage is not Stage.DONE and report.member in settled
         if gives_outcome(report.stage) and not is_repeated:
             counts.update(
