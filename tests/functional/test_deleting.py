@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -232,6 +233,20 @@ def test_an_archive_with_a_member_that_is_nowhere_else_is_kept(place: Place) -> 
         *("twice.zip", "out", "--lenient", "--key-template", "{name}", "--after-success", "delete")
     ).ends(0, "the archive was not deleted: the run left out 1 member of it")
     assert (place.folder / "twice.zip").exists()
+
+
+def test_an_archive_is_kept_if_the_disk_would_merge_its_members(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that ignores case keeps one of two files; the archive of the other must stay."""
+    place.add("twice.zip", Entry("a.txt", b"first"), Entry("A.txt", b"second"))
+    find = os.lstat
+    monkeypatch.setattr(os, "lstat", lambda path, **more: find(str(path).lower(), **more))
+    place.site("--lenient", "--after-success", "delete", source="twice.zip").ends(
+        6, "this disk ignores upper and lower case"
+    )
+    assert place.files().keys() == {"a.zip", "broken.zip", "twice.zip"}
+    place.site("--lenient", source="twice.zip").ends(0)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """What a run does to the objects of its destination: ``--dry-run``, folders, ``--delete-extra``.
 
-A dry run determines what a run would do with each key, but writes nothing. After a run into a
-folder, the folders of the archive are created.
+Before its first write a run checks that the destination can take the members. A dry run determines
+what a run would do with each key, but writes nothing. After a run into a folder, the folders of the
+archive are created.
 
 Objects below the run's prefix that are not members of its archive are extra. Extra objects are
 deleted only by a run that wrote all members, and only below a prefix that belongs to its archive
@@ -36,10 +37,11 @@ from s3unzip.model import (
     Report,
     Request,
     Run,
+    SourceAction,
     Status,
     Verdict,
 )
-from s3unzip.planning.reading import read_archive
+from s3unzip.planning.reading import Reading, read_archive
 from s3unzip.planning.select import MARKER, check_selection, parse_template
 from s3unzip.runs.records import RunRecords
 from s3unzip.settling.report import amend_report
@@ -53,6 +55,19 @@ _log = logging.getLogger("s3unzip.machine")
 
 OPTION = "--delete-extra"
 MAX_SHOWN = 3  # maximum number of folders to name in a warning
+
+
+def check_destination(request: Request, reading: Reading, context: Context) -> None:
+    """Raise an error if the destination cannot be reached, or cannot take the members."""
+    destination = context.stores.destination(request.destination)
+    destination.check_reachable()
+    size = reading.index.selected.size
+    if request.options.as_gzip is not None:  # a gzip file has about the compressed size
+        size = reading.index.selected.compressed_size
+    rule = request.after_success
+    # A lenient run keeps the last file. The others are only in the archive, so it must stay.
+    keeps_last = request.options.lenient and (rule is None or rule.action is SourceAction.TAG)
+    destination.check_ready(size, {} if keeps_last else reading.index.warnings)
 
 
 class Decision(Struct, frozen=True, omit_defaults=True):

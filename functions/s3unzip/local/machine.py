@@ -25,7 +25,7 @@ from s3unzip.errors import (
     UsageError,
 )
 from s3unzip.local.attempts import open_context
-from s3unzip.local.destination_objects import make_folders
+from s3unzip.local.destination_objects import check_destination, make_folders
 from s3unzip.local.process_setup import available_processors
 from s3unzip.local.recovery import drop_leftovers, forget_lost, remove_leftovers
 from s3unzip.local.runs import find_latest_time, lock_run, make_latest, note_start
@@ -133,24 +133,13 @@ class Machine:
             check_selection(request.options, reading.index, warn)
             if max_cost is not None:
                 self._check_cost(request, reading, max_cost)
-            self._check_destination(request, reading)
+            check_destination(request, reading, context)
             self._begin_anew(run)
 
         settled = loop.begin_run(
             request, context, loop.KnownArchive(tail=tail), calls, check=prepare, planned=planned
         )
         return self._do_rounds(settled)
-
-    def _check_destination(self, request: Request, reading: Reading) -> None:
-        """Raise an error if the destination cannot be reached, or cannot take the members."""
-        destination = self.context.stores.destination(request.destination)
-        destination.check_reachable()
-        size = reading.index.selected.size
-        if request.options.as_gzip is not None:  # a gzip file has about the compressed size
-            size = reading.index.selected.compressed_size
-        # A lenient run keeps the last file.
-        warnings = {} if request.options.lenient else reading.index.warnings
-        destination.check_ready(size, warnings)
 
     def _begin_anew(self, run: str) -> None:
         """Lock a run, and delete the records and uploads of any earlier run with the same id."""

@@ -259,7 +259,8 @@ class FolderDestination(Destination):
                     raise errors.StorageError(
                         f"{self.root}: this disk ignores {ignored}, and members whose names "
                         "differ only in that would replace each other: use another disk, --exclude "
-                        "all but one of them, or give --lenient to keep the last"
+                        "all but one of them, or give --lenient to keep the last (not with "
+                        "--after-success delete)"
                     )
 
     def release(self) -> None:
