@@ -296,10 +296,9 @@ def test_members_that_are_not_selected_do_not_count(program: Program) -> None:
 def test_a_dry_run_lists_decisions(program: Program) -> None:
     """Each key with what would be done, before and after a run."""
     ended = program.run("run", "a.zip", "out", "--dry-run", "--json")
-    assert {one["key"]: one["action"] for one in ended.lines} == {
-        f"{program.folder}/out/a/{name}": "write" for name in NAMES
-    }
-    ended.says("dry run, nothing is written: 3 write")
+    assert {
+        one["key"]: one["action"] for one in ended.ends(0, "nothing is written: 3 write").lines
+    } == {f"{program.folder}/out/a/{name}": "write" for name in NAMES}
     program.extract("a.zip", "out", "-q").ends(0)
     (program.folder / "out/a/top.txt").write_text("changed")
     for conflict, code, shown in (
@@ -307,8 +306,9 @@ def test_a_dry_run_lists_decisions(program: Program) -> None:
         ("skip-unchanged", 0, "2 unchanged, 1 overwrite"),
         ("never", 1, "2 unchanged, 1 refuse"),
     ):
-        ended = program.run("run", "a.zip", "out", "--dry-run", "--on-conflict", conflict)
-        assert (ended.code, ended.err.strip().rpartition(": ")[2]) == (code, shown)
+        program.run("run", "a.zip", "out", "--dry-run", "--on-conflict", conflict).ends(
+            code, f"nothing is written: {shown}\n"
+        )
     assert (program.folder / "out/a/top.txt").read_text() == "changed"
     program.add("up.zip", Entry("../up", b"x"), Entry("ok", b"1"), Entry("ok/file/x"), Entry("l"))
     program.add("out/up/ok/file")  # in a folder, nothing can be written over it or below it
@@ -317,6 +317,8 @@ def test_a_dry_run_lists_decisions(program: Program) -> None:
         "(name-dotdot)", "ok/file/x  a file and a folder would have the same name (store-refused)"
     )
     program.run("run", "up.zip", "out", "--prefix", "up/ok/file/", "--dry-run").ends(1, "4 fail")
+    for words, shown in (["--dry-run"], "1 refuse, 3 fail"), ([], "1 failed: The key exists"):
+        program.extract("up.zip", "out", "--on-conflict", "never", *words).ends(1, shown)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ alone. The caller must confirm the deletion before it begins.
 """
 
 import logging
+import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -155,6 +156,12 @@ def _decide_members(
         # Any other outcome is the refusal by `OnConflict.NEVER`, which is decided below.
         if outcome is not None and outcome.status is Status.UNCHANGED:
             yield Decision(row.key, row.member.size, "unchanged")
+        elif request.options.on_conflict is OnConflict.NEVER and (
+            row.key in listed_keys
+            # A listing has neither folders nor symbolic links, but `never` keeps them, too.
+            or (request.destination.store.has_folders and os.path.lexists(row.key))
+        ):
+            yield Decision(row.key, row.member.size, "refuse", reason="exists")
         elif request.destination.store.has_folders and _is_blocked(row.key):
             yield Decision(
                 row.key,
@@ -165,8 +172,6 @@ def _decide_members(
             )
         elif row.key not in listed_keys:
             yield Decision(row.key, row.member.size, "write")
-        elif request.options.on_conflict is OnConflict.NEVER:
-            yield Decision(row.key, row.member.size, "refuse", reason="exists")
         else:
             yield Decision(row.key, row.member.size, "overwrite")
 
