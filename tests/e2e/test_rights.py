@@ -268,7 +268,7 @@ pipeline, routed, scanned = map(_stack, ("nested", "partners", "scanned"))
 
 
 def test_archives_inside_archives(pipeline: DeployedPipeline) -> None:
-    """Encrypted archives are opened two levels deep, each in a separate run."""
+    """Encrypted archives are opened two levels deep, each in a separate run with the options."""
     password = SECRET.encode()
     third = build(Entry("three.txt", b"3"))
     second = build(
@@ -276,8 +276,9 @@ def test_archives_inside_archives(pipeline: DeployedPipeline) -> None:
     )
     first = build(seal_aes(Entry("one.txt", b"1" * 50, DEFLATE), password), Entry("b.ZIP", second))
     pipeline.put("a.zip", build(seal_aes(Entry("in/x.zip", first, DEFLATE), password)))
-    for key in ("a.zip", "a/in/x.zip", "a/in/x/b.ZIP"):
-        assert pipeline.wait(key).verdict is Verdict.COMPLETED
+    assert {pipeline.wait(key).verdict for key in ("a.zip", "a/in/x.zip", "a/in/x/b.ZIP")} == {
+        Verdict.COMPLETED
+    }
     wait_until_idle(pipeline)
     # A third level stays as it is.
     assert pipeline.members("a/in/x/") == {
@@ -286,6 +287,12 @@ def test_archives_inside_archives(pipeline: DeployedPipeline) -> None:
         "a/in/x/b/two.txt": b"2" * 50,
         "a/in/x/b/c.zip": third,
     }
+    assert (
+        pipeline.client("s3").head_object(
+            Bucket=pipeline.outputs["DestinationBucket"], Key="a/in/x/b/two.txt"
+        )["ContentType"]
+        == "text/two"
+    )
     assert "AccessDenied" not in pipeline.logs()
 
 

@@ -55,6 +55,8 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, object]]] = {
             "after_success.action": "tag",
             "after_success.tags.state": "extracted",
             "options.nested_depth": 2,
+            # The first match counts, which is not the first by its letters.
+            "options.objects.content_types": {"two*": "text/two", "*": "text/other"},
             "password_secret": f"{SECRET}#zip",
             "logs.level": "DEBUG",  # at which botocore would log the secret's value
         },

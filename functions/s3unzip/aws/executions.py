@@ -284,7 +284,7 @@ def _start_execution(config: LambdaConfig, name: str, data: dict[str, Any]) -> b
         states.start_execution(
             stateMachineArn=config.state_machine,
             name=name,
-            input=json.dumps(data, sort_keys=True),
+            input=json.dumps(data),
         )
     except states.exceptions.ExecutionAlreadyExists:
         return False
