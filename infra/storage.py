@@ -15,7 +15,9 @@ from infra.sections import BucketSection
 # Days after which incomplete uploads of members are aborted. A run may take 7 days. If it is
 # resumed or redriven (Step Functions permits this for 14 days), it may need its first parts.
 ABANDONED_DAYS = 28
-UPLOAD_DAYS = 7  # the same for archives; the upload of a large archive may take days
+# The same for archives, whose upload may take days, and for the records of runs: during a Map,
+# which may take a whole run, Step Functions may have an upload of its result.
+UPLOAD_DAYS = 7
 
 
 class Storage(Construct):
@@ -54,7 +56,7 @@ class Storage(Construct):
                 s3.LifecycleRule(
                     id="forget-runs", expiration=cdk.Duration.days(environment.work.expire_days)
                 ),
-                _abort_uploads(days=1),
+                _abort_uploads(days=UPLOAD_DAYS),
             ],
         )
         if isinstance(self.ingest, s3.Bucket):

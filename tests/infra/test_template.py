@@ -364,11 +364,11 @@ def test_properties_of_a_resource(
     assert synthesized(variant).part(resource, wanted) == wanted
 
 
-@pytest.mark.parametrize(("bucket", "days"), [("Ingest", 7), ("Destination", 28), ("Work", 1)])
+@pytest.mark.parametrize(("bucket", "days"), [("Ingest", 7), ("Destination", 28), ("Work", 7)])
 def test_incomplete_uploads(dev: Synthesized, bucket: str, days: int) -> None:
     """Parts of members outlive a run of a week, 14 days until it is resumed, and that run.
 
-    The upload of an archive may take some days.
+    The upload of an archive may take some days, and that of a Map's result a whole run.
     """
     lifecycle = dev.properties("AWS::S3::Bucket", f"Storage{bucket}")["LifecycleConfiguration"]
     limits = [rule.get("AbortIncompleteMultipartUpload") for rule in lifecycle["Rules"]]
