@@ -130,7 +130,7 @@ def test_mistakes_with_the_order_of_arguments_name_dest(program: Program) -> Non
         program.run("ls", name).ends(3, "help: This looks like tar; s3unzip reads ZIP")
     padded = bytes(99) + (program.folder / "a.zip").read_bytes() + b"x" * 99
     (program.folder / "a.doc").write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + padded)
-    program.run("ls", "a.doc").ends(3, "help: This looks like a document of old or encrypted Of")
+    program.run("ls", "a.doc").ends(3, "help: This looks like an old or encrypted Office document")
     (program.folder / "a.exe").write_bytes(b"MZ" + padded)  # a self-extractor and its signature
     program.run("ls", "a.exe").ends(3, "appended to it. If you trust the archive, --lenient lets")
 

@@ -52,7 +52,7 @@ from s3unzip.zip.records import (
 )
 from s3unzip.zip.values import FLAG_WRAPPED, WRAP, Cipher, Member, Reads, reject
 
-# The fixed fields of a header (4.3.12). Its two fields of type `s`, joined, are the `_FORM`.
+# The fixed fields of a header (4.3.12). Its two `s` fields, joined, have the layout `_FORM`.
 _FIXED = struct.Struct("<12sIIIIHHH8sI")
 _FORM = struct.Struct("<4sHHHHHHI")
 
@@ -60,10 +60,10 @@ _FORM = struct.Struct("<4sHHHHHHI")
 # directory. Empty streams of other methods have up to 32 bytes (xz).
 _EMPTY_STREAM = {records.METHOD_STORED: 0, records.METHOD_DEFLATE: 5, records.METHOD_DEFLATE64: 5}
 _EMPTY_OTHER = 32
-# A deflated member with more compressed bytes than this can have 4 GiB more than it declares.
+# Only a deflated member with more compressed bytes can exceed its declared size by 4 GiB.
 _MAX_UNWRAPPED = WRAP // records.MAX_DEFLATE_RATIO
 
-# The finding about a file that has one of these types of Unix: its code and its message.
+# The code and the message of the finding about a file of each of these Unix types.
 _TYPE_FINDINGS = {
     stat.S_IFLNK: ("symlink", "a symbolic link"),
     stat.S_IFCHR: ("device", "a device or socket"),
@@ -82,7 +82,7 @@ class _HeaderForm(NamedTuple):
     mode: int | None  # Unix mode bits
     is_encrypted: bool
     is_folder: bool  # the attributes declare a directory
-    findings: tuple[tuple[str, str], ...]  # codes and messages; used only if it is no directory
+    findings: tuple[tuple[str, str], ...]  # codes and messages; used only for a file
 
 
 @lru_cache(maxsize=1 << 12)
@@ -101,7 +101,7 @@ def _read_form(raw: bytes) -> _HeaderForm:
     findings: list[tuple[str, str]] = []
     if has_reparse_point and file_type != stat.S_IFLNK:
         flags |= records.FLAG_REPARSE
-        findings.append(("reparse-point", "a reparse point of Windows, treated as a file"))
+        findings.append(("reparse-point", "a Windows reparse point, treated as a file"))
     elif file_type in _TYPE_FINDINGS:
         findings.append(_TYPE_FINDINGS[file_type])
     if needed & 0xFF > records.MAX_VERSION:  # the upper byte is not part of the version
@@ -140,8 +140,8 @@ class DirectoryReader:
         self._keys = KeyChecker(self._table, policy, selection or Selection())
         self._warnings = Counter(location.warnings)
         self._unread = b""
-        # About the header that `_read_header` reads: its name, the offset of its local header, and
-        # the code and the message of its first fault.
+        # The header that `_read_header` reads: its name, the offset of its local header, and the
+        # code and the message of its first fault.
         self._raw_name = b""
         self._offset = 0
         self._fault: tuple[str, str] | None = None
@@ -221,7 +221,7 @@ class DirectoryReader:
         if mtime is None:
             mtime = read_dos_time(dos_time)
         name = self._read_name(form, extras)
-        is_folder = False  # a file, or a directory with content that is treated as a file
+        is_folder = False  # also for a directory that is treated as a file because it has content
         # A name without a trailing slash must be valid, or empty (the destination folder itself).
         if name.is_directory or (form.is_folder and name.failure in (None, "name-empty")):
             is_empty = _is_empty(form, crc32, sizes)
@@ -277,7 +277,7 @@ class DirectoryReader:
             self._wrapped_bytes += member.compressed_size
             size = wrapped.guess_size(member.size, member.compressed_size)
             member = replace(member, size=size, flags=member.flags | FLAG_WRAPPED)
-        # Equal sizes of a member without encryption can fail only the check of the limit.
+        # A member without encryption whose two sizes are equal can only fail the size limit.
         has_equal_sizes = member.size == member.compressed_size and member.cipher is None
         if not has_equal_sizes or member.size > self._policy.limits.member_size:
             self._check_sizes(form, member)
@@ -288,7 +288,7 @@ class DirectoryReader:
         message = f"it would end at {stop}, but the directory begins at {self._location.start}"
         if lacks_value:
             message += "; a ZIP64 value is missing"
-        # If offsets are modulo 4 GiB, `stop` is only computed: the member may not be at fault.
+        # If offsets are modulo 4 GiB, `stop` is computed, not declared: the member may be valid.
         code = wrapped.UNPROVEN if self._location.is_wrapped else "member-out-of-bounds"
         self._warn_or_refuse(code, message)
 
@@ -308,8 +308,8 @@ class DirectoryReader:
     def _correct_offset(self, sizes: Sizes) -> None:
         """Set `_offset` from an offset that is relative to a disk, or is modulo 4 GiB."""
         # If offsets are modulo 4 GiB, a member begins at the first matching offset after the end of
-        # the preceding member. The first member has none, so its offset is used as declared: such
-        # an archive has one disk and no prefix.
+        # the preceding member. No member precedes the first one. Its declared offset is absolute,
+        # because such an archive has one disk and no prefix.
         if self._location.is_wrapped and self._table.stops:
             self._offset = wrapped.place_after(sizes.offset, self._table.stops[-1])
             return
@@ -319,7 +319,7 @@ class DirectoryReader:
             self._warn_or_refuse("multi-disk", f"the member begins on {missing}")
 
     def _check_extras(self, form: _HeaderForm, extras: Extras, sizes: Sizes) -> None:
-        """Check for malformed extra fields, and for a sentinel without a value."""
+        """Check for malformed extra fields, and for a sentinel without a ZIP64 value."""
         if extras.overrun:
             self._warn_or_fail("cd-extra-malformed", "an extra field is longer than its block")
         if extras.stray:
@@ -391,9 +391,9 @@ class DirectoryReader:
         """Check the size of a directory; return whether the header creates a folder.
 
         A header that is a directory only by its attributes, or by a backslash at the end of its
-        name, becomes a file if it has content, so no data is lost. An empty one may declare a size.
+        name, becomes a file if it has content, so no data is lost. Otherwise, its size is ignored.
         """
-        # A name without a path, such as a backslash alone, cannot be that of a file.
+        # A file must have a path. A name that is only a backslash has none.
         cannot_be_file = name.is_directory and not (name.path and self._raw_name.endswith(b"\\"))
         if not name.is_directory:
             self._warnings["dir-attr-without-slash"] += 1
@@ -443,7 +443,7 @@ class DirectoryReader:
         """Compare the declared size of a file with its compressed size and with the limits."""
         limits = self._policy.limits
         size = member.size
-        # How much encryption adds to the length is only known with a cipher.
+        # The number of bytes that encryption adds is known only with a cipher.
         has_known_length = member.cipher is not None or not form.is_encrypted
         length = member.decrypted_length
         if member.method == records.METHOD_STORED and size != length and has_known_length:
@@ -478,8 +478,8 @@ class DirectoryReader:
         if UNSELECTED in table.kinds:
             selected = self._members_of(order, SELECTED)
         failed = array("I", table.numbers(FAILED, KEYLESS))  # with or without a key
-        # Members with `FLAG_WRAPPED` can be larger than declared. In proportion to their compressed
-        # sizes, they share the bytes that the declared sizes leave of the limit.
+        # Members with `FLAG_WRAPPED` can be larger than declared. They share the limit minus all
+        # declared sizes, in proportion to their compressed sizes.
         inflation = 0.0  # bytes that each compressed byte may add to the declared size
         if self._wrapped_bytes:
             inflation = (self._policy.limits.total_size - self._declared_size) / self._wrapped_bytes

@@ -102,7 +102,7 @@ dir-is-root 33 KWW A directory is the destination folder itself, so no folder is
 key-too-long 34 KMM The key is longer than S3 allows.
 name-s3-special 35 KWW Some S3 clients cannot address the key.
 name-reserved 35 KMM The key is that of the completion marker or of the archive.
-name-trailing-space-dot 35 KWW A segment of the name begins or ends with a space or a dot.
+name-trailing-space-dot 35 KWW A name segment begins with a space, or ends with a space or a dot.
 encrypted 36 IMM The member is encrypted.
 encrypted-directory 36 IRR The central directory is encrypted, which is not supported.
 strong-encryption 36 IMM The member uses the strong encryption of PKWARE, which is not supported.
@@ -216,9 +216,9 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     names of all of them.
 
     Reading a directory needs at most about 300 bytes of memory for each member, plus `names_size`,
-    plus twice `folder_memory`, whatever the names are and however many members fail: 10,000 of
-    these keep a message, the others only their code. `names_size` limits the total length of all
-    names in UTF-8. A name that cannot be a key is cut, and only what is left of it is counted.
+    plus twice `folder_memory`, for any names and any number of failed members: 10,000 failed
+    members keep a message, and the others keep only a code. `names_size` limits the total length of
+    all names in UTF-8. A name that cannot be a key is cut, and only its remaining part counts.
     `folder_memory` limits the memory for comparing keys with folders, and directories with each
     other. If this memory is used up, a clash might be counted twice, and a directory that is listed
     twice might not be noticed.

@@ -57,7 +57,7 @@ _ONLY_STREAM_SLICE = 64 * 1024  # for a method that allows only one stream
 _LZMA_HEADER_LENGTH = 9
 _UNKNOWN_SIZE = (1 << 64) - 1
 _LZMA_OVERHEAD = 16 << 20  # memory for the probability tables and buffers, without the dictionary
-_MAX_DICTIONARY = 1 << 32  # no header can ask for more; liblzma takes no limit above 64 bits
+_MAX_DICTIONARY = 1 << 32  # no header can request more; liblzma accepts only 64-bit limits
 _MIN_DICTIONARY = 4096  # size in bytes of the smallest dictionary that liblzma accepts
 _MAX_MARKER = 64  # maximum size of an end marker in the input, in bytes
 
@@ -215,7 +215,7 @@ class _StreamChain:
         if self._dropped_bytes:  # the last stream has ended, so further input is only counted
             self._dropped_bytes += len(data)
             return
-        if self._input:  # `_start_next` kept it: it is too short to contain a magic number
+        if self._input:  # `_start_next` kept it, because it is shorter than a magic number
             data = b"".join((self._input, data))
         self._input = memoryview(data)
 
@@ -320,7 +320,7 @@ class _LzmaStream:
             self._stream = self._start()
         if self._stream is None or self.needs_input:  # the header or the input is incomplete
             return b""
-        # Hold back the last byte; `needs_input` is False when the input for it has arrived.
+        # Hold back the last byte of output. `needs_input` is True until its input has arrived.
         if self._output_left > 1 and not self._declares_marker:
             max_length = min(max_length, self._output_left - 1)
         output = self._stream.decompress(self._input, max_length)
@@ -381,7 +381,7 @@ def _open_zstd(member: Member, policy: Policy) -> _StreamChain:
     """
     import zstandard  # noqa: PLC0415 - few archives need it
 
-    # The bounds are the smallest and the largest accepted limit.
+    # libzstd accepts only limits from 1 KiB to 2 GiB.
     decoder = zstandard.ZstdDecompressor(
         max_window_size=min(max(1 << 10, policy.limits.decoder_memory), 1 << 31)
     )

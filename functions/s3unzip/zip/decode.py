@@ -6,8 +6,8 @@ same checks.
 
 The supported ciphers are ZipCrypto (APPNOTE 6.1) and WinZip AES. A small C extension decrypts
 ZipCrypto at 80 MB/s; Python code reaches only 0.5 MB/s. pycryptodome decrypts WinZip AES, because
-its counter mode can count in the same way as WinZip. These libraries are imported only in runs with
-a password. Strong encryption (bit 6 of the flags) is not supported.
+its CTR mode supports the little-endian counter of WinZip. These libraries are imported only in runs
+with a password. Strong encryption (bit 6 of the flags) is not supported.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ _MAX_BLOCK = 0xFFFF
 class MemberDecoder:
     """Decodes a member of any size from pieces of any length, and yields pieces of at most 1 MiB.
 
-    `opened` is the member's local header; without it, one check of the password is skipped.
+    `opened` is the member's local header; without it, a ZipCrypto password may be unchecked.
 
     The decoder never yields more bytes than the declared size. The output is not fully checked
     until `finish` returns. If the member `is_wrapped`, only the lower 32 bits of the size are
     known. Then the decoder yields at most `max_size` bytes, or if `max_size` is None, at most as
-    many as the policy allows. `size` is the number of these bytes.
+    many as the policy allows. `size` is the number of bytes that were yielded.
 
     Raises:
         MemberError: the member is encrypted, and there is no password.
@@ -91,7 +91,7 @@ class MemberDecoder:
             data = self._decrypt(self._cipher, data)
         self._codec.push(data)
         member = self._member
-        # The codec can return one byte more than is allowed, to reveal content that is too long.
+        # Request one byte more than is allowed, to detect content that is too long.
         while output := self._codec.pull(min(PIECE_LENGTH, self._max_size - self.size + 1)):
             self.size += len(output)
             if self.size > self._max_size:
@@ -120,7 +120,7 @@ class MemberDecoder:
         self._first_bytes += bytes(output[:_LINK_TAG_LENGTH])
         if self._first_bytes[:_LINK_TAG_LENGTH] in _LINK_TAGS:
             self._member.fail_unless_tolerated(
-                "symlink", "a reparse point of Windows: a symbolic link or a junction", self._policy
+                "symlink", "a Windows reparse point: a symbolic link or a junction", self._policy
             )
             self.warnings.append("symlink")
 
@@ -181,7 +181,7 @@ def check_end(
         member.fail(
             "stream-truncated",
             f"the stream does not end within its {member.compressed_size} bytes; "
-            f"{size} bytes came out",
+            f"it yields {size} bytes",
         )
     if not member.has_size(size):
         member.fail_size("size-mismatch", f"{size} bytes, {member.size} declared")
@@ -268,10 +268,10 @@ class _ZipCrypto:
         self._member = member
         self._opened = opened
         self._decrypt = StandardZipDecrypter(password)
-        self.doubt = ""  # for the end of messages, once the check byte has accepted the password
+        self.doubt = ""  # added to messages after the check byte has accepted the password
 
     def start(self, lead: bytes) -> None:
-        """Check the last byte of `lead`, the encryption header, which is encrypted like the data.
+        """Check the last byte of the encryption header `lead`, which is encrypted like the data.
 
         This byte is the high byte of the CRC-32 (6.1.6). A streaming writer does not know the
         CRC-32 yet, so Info-ZIP then uses the high byte of the time in the local header.
@@ -351,8 +351,8 @@ def _open_cipher(
     `lead_length` bytes and uses them to check the password. If the member has a data descriptor,
     ZipCrypto's check needs `opened`, the local header. After `start`, `decrypt` is called with the
     data in order, in pieces of any size. `doubt` is added to messages about the decrypted data, to
-    warn that the password might still be wrong. It is empty until `start` is called, and if `start`
-    has confirmed the password.
+    warn that the password might still be wrong. `doubt` is empty before `start` is called, and also
+    afterwards for WinZip AES, whose verifier has confirmed the password.
     """
     if member.cipher is None:
         return None
@@ -450,7 +450,7 @@ class GzipMember(MemberDecoder):
                 yield _STORED_BLOCK.pack(0, _MAX_BLOCK, 0)
                 yield bytes(waiting[start : start + _MAX_BLOCK])
             del waiting[:full_length]
-        # The final block, after the check of the content. An exclusive OR with 16 set bits gives
+        # The content is checked, so write the final block. An exclusive OR with 16 set bits gives
         # the complement of the length.
         yield _STORED_BLOCK.pack(1, len(waiting), len(waiting) ^ _MAX_BLOCK)
         yield bytes(waiting)

@@ -154,7 +154,7 @@ def _find_prefix(archive: ArchiveBytes, end: DirectoryEnd) -> Reads[int]:
     declared = end.record.directory_offset
     size = end.record.directory_size
     shift = end.locator_shift
-    # Bytes from the declared end of the directory to its end record; they do not overlap.
+    # Bytes between the declared end of the directory and its end record; never negative.
     gap = end.stop - size - declared
     if shift is not None and shift != gap:
         reject(
@@ -186,7 +186,7 @@ def _find_prefix(archive: ArchiveBytes, end: DirectoryEnd) -> Reads[int]:
 
 
 def _check_prefix(archive: ArchiveBytes, prefix: int, end: DirectoryEnd) -> Reads[bool]:
-    """Check a prefix; return whether it is only the upper bits that all declared offsets lack.
+    """Check a prefix; return whether it is none, because the offsets only lack their upper bits.
 
     The directory begins `prefix` bytes after its declared offset. A prefix that begins with a local
     header is refused: it is not the program of a self-extractor.
@@ -235,7 +235,7 @@ def _has_wrapped_offsets(archive: ArchiveBytes, start: int, prefix: int) -> Read
     if len(offsets) != 1:
         reject(
             "offsets-unproven",
-            f"{len(offsets)} of 2 places have the first local header, {prefix} bytes apart",
+            f"the first local header is at {len(offsets)} of 2 offsets, {prefix} bytes apart",
             offset,
         )
     return offsets == [offset]
@@ -268,7 +268,7 @@ def inspect_prefix(location: DirectoryLocation, first: int) -> Reads[list[str]]:
         last_bytes = yield from archive.read(start, first)
         hidden_at = _find_record(last_bytes, start, first)
     has_no_members = first == location.start
-    if location.prefix or has_no_members:  # then another archive could be meant as well
+    if location.prefix or has_no_members:  # the other archive might be the intended one
         yield from _refuse_stacked(archive, first)
         if hidden_at is not None:
             reject(
@@ -301,7 +301,7 @@ def _find_archive(archive: ArchiveBytes, start: int, stop: int) -> Reads[int | N
     while start < stop:
         chunk = yield from archive.read(start, min(stop, start + _SEARCH_CHUNK))
         data = overlap + chunk
-        # Only the last records of the earlier chunk can have a comment that ends in this one.
+        # The comment of an end record near the end of the earlier chunk can end in this chunk.
         for match in _END_RECORD.finditer(data, max(0, len(overlap) - EOCD_ROOM)):
             if _has_directory(data, match.start()):
                 return start - len(overlap) + match.start()

@@ -27,7 +27,7 @@ from s3unzip.zip.values import ONE_DISK, WRAP, ByteRange, Disks, Reads, reject
 
 # The maximum size of an end record, including its comment.
 EOCD_ROOM = MAX_COMMENT + EOCD_LENGTH
-# The size of a tail that contains even the longest end record, and plain ZIP64 records.
+# The length of the longest end record, with ZIP64 records that have no extensible data.
 TAIL_LENGTH = EOCD_ROOM + ZIP64_LOCATOR_LENGTH + ZIP64_EOCD_LENGTH
 
 # The fields from the number of the disk to the offset of the directory (4.3.16 and 4.3.14).
@@ -35,9 +35,9 @@ _EOCD = Struct("<4xHHHHII")
 _ZIP64_EOCD = Struct("<16xIIQQQQ")
 # The disk and the offset of the ZIP64 end record, and the number of disks (4.3.15).
 _ZIP64_LOCATOR = Struct("<4xIQI")
-ZIP64_LEAD = 12  # bytes at the start of a ZIP64 end record that its length excludes (4.3.14.1)
-# The ZIP64 end record of an encrypted directory contains the offset of the directory. The algorithm
-# is in its extensible data (7.3.4).
+ZIP64_LEAD = 12  # first bytes of a ZIP64 end record, which its length excludes (4.3.14.1)
+# The ZIP64 end record of an encrypted directory contains the offset of the directory, and in the
+# extensible data of the record, the algorithm (7.3.4).
 _ENCRYPTED_EOCD = Struct("<48xQ18xH")
 _MIN_ENCRYPTION_LENGTH = 28  # minimum length in bytes of that extensible data
 _ALGORITHMS = range(0x6601, 0x6802)  # ids of encryption algorithms (7.2.3.2)
@@ -45,7 +45,7 @@ _ALGORITHMS = range(0x6601, 0x6802)  # ids of encryption algorithms (7.2.3.2)
 _MAX_PADDING = MIB  # maximum number of trailing NULs to skip when searching for an end record
 _LOCATOR_SEARCH = 4_096  # number of bytes before the end record to search for a misplaced locator
 
-_OLE = "a document of old or encrypted Office (OLE)"
+_OLE = "an old or encrypted Office document (OLE)"
 _FORMAT_LENGTH = 264  # number of leading bytes that identify a tar file or a format listed below
 
 # The first bytes of files that people mistake for ZIP archives. Text is compared in lower case and
@@ -208,7 +208,7 @@ def _find_eocd(archive: ArchiveBytes, window: bytes) -> Reads[int]:
     if not final_stops:
         return (yield from _find_complete_eocd(archive, window, stops))
     # Of several end records, the one whose comment ends last is used. The archive is refused below
-    # if this comment contains another one.
+    # if this comment contains another end record.
     last_stop = max(final_stops)
     positions = [at for at, stop in stops.items() if stop == last_stop]
     offset = base + positions[0]
@@ -329,7 +329,7 @@ def _place_directory(disks: Disks, record: EndRecord, at: int) -> EndRecord:
     disk = record.disk
     if disk != disks.disk_of(at) or record.directory_disk > disk:
         reject("multi-disk", f"disk {disk}, directory on disk {record.directory_disk}", at)
-    # Not compared on a later disk: there, zip4j counts the members that begin on it, not headers.
+    # Skip later disks: for these, zip4j counts the members that begin on the disk, not headers.
     if disk == 0 and record.disk_entries != record.entries:
         reject("count-mismatch", f"{record.disk_entries} of {record.entries} members on disk 0", at)
     if missing := disks.describe_missing(record.directory_disk, record.directory_offset):
@@ -342,9 +342,9 @@ def _place_directory(disks: Disks, record: EndRecord, at: int) -> EndRecord:
 def _refuse_ambiguous_zip64(archive: ArchiveBytes, declared: int, locator_at: int) -> Reads[None]:
     """Refuse a ZIP64 end record whose locator lies in a directory that needs no ZIP64 record.
 
-    The caller has found that the locator lies there. The record is looked for at the offset that
-    the locator declares, and directly before it. If there is none, the bytes only look like a
-    locator: they are part of a name or of a comment.
+    The caller has found such a locator. The function looks for the record at the offset that the
+    locator declares, and directly before the locator. If there is no record, the bytes only look
+    like a locator: they are part of a name or of a comment.
     """
     last_at = locator_at - ZIP64_EOCD_LENGTH
     for record_at in (declared, last_at):
@@ -363,8 +363,8 @@ def _check_without_zip64(
 ) -> Reads[None]:
     """Refuse the end record at `at`, which has no locator before it, if its values need ZIP64.
 
-    Also refuse a misplaced locator. The count and the offset can equal their sentinels. A count
-    can be exactly 65,535, because writers use ZIP64 only for higher counts; the count is compared
+    Also refuse a misplaced locator. A count or an offset can be equal to its sentinel. A count can
+    be exactly 65,535, because writers use ZIP64 only for higher counts; the count is compared
     when the headers are read. The offset can be exactly 4 GiB - 1 if the directory begins there,
     modulo 2^32 (see `wrapped`).
     """
@@ -386,7 +386,7 @@ def _find_zip64_record(archive: ArchiveBytes, declared: int, locator_at: int) ->
     the number of these bytes. Therefore the function looks first for the record directly before
     the locator, and then at the declared offset. An offset that is too high is refused.
     """
-    plain_at = locator_at - ZIP64_EOCD_LENGTH  # of a record without extensible data
+    plain_at = locator_at - ZIP64_EOCD_LENGTH  # offset of a record without extensible data
     record_at = plain_at
     raw = yield from archive.read(plain_at, plain_at + ZIP64_LEAD)
     if declared < plain_at and not raw.startswith(ZIP64_EOCD_SIGNATURE):

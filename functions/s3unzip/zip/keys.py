@@ -30,14 +30,14 @@ class Selection(NamedTuple):
     selects: Callable[[str], bool] | None = None  # whether a path is selected; None selects all
     limit: int | None = None  # the maximum number of members to select, in directory order
     # Returns the key for a folder that the archive lists, or None if the folder is not created. The
-    # function itself is None if the destination has no folders.
+    # attribute itself is None if the destination has no folders.
     folder_key: Callable[[str], str | None] | None = None
 
 
 def _hash_folders(
     folders: Iterator[str], memory: int, fold: Callable[[str], str] = str
 ) -> Iterator[int]:
-    """Yield the hashes of the folders and of their parents, folded by `fold`; `str` keeps them.
+    """Yield the hashes of the folders and of their parents, folded by `fold` (`str`: not folded).
 
     Each hash is usually yielded only once. Once the yielded hashes occupy `memory` bytes, they are
     all forgotten and may be yielded again.
@@ -69,7 +69,7 @@ class KeyChecker:
         self._table = table
         self._policy = policy
         self._selection = selection
-        # Folded; no member may have this key or a key below it.
+        # A folded key. No member may have this key or a key below it.
         self._reserved = fold_key(selection.reserved or "")
         self._selected_count = 0
         self._names_size = 0  # total size in bytes of the names so far
@@ -110,7 +110,7 @@ class KeyChecker:
                 # A member that has just failed does not count towards the limit of the selection.
                 if is_selective and table.kinds[number] == SELECTED:
                     self._selected_count += 1
-        # Nearly always, all keys are ASCII. Then `str.lower` has the same result and is faster.
+        # For ASCII keys (nearly always), `str.lower` is equal to `fold_key`, and faster.
         fold = str.lower if all(map(str.isascii, keys)) else fold_key
         self._hashes.extend(map(hash, map(fold, keys)))
         self._names_size += table.names_size(start)
@@ -218,7 +218,7 @@ class KeyChecker:
     def _find_clashes(self, hashes: set[int]) -> set[int]:
         """Return those of `hashes`, the hashes of all folded keys, that are also hashes of folders.
 
-        As in `_group_repeated`, members that failed count, too.
+        The keys of failed members are included, as in `_group_repeated`.
         """
         parents = (key.rpartition("/")[0] for key in self._keys(SELECTED, FAILED))
         folders = chain(parents, map(self._selection.key_of, self._selected_folders()))

@@ -19,8 +19,8 @@ HEAD_LENGTH = 1024  # long enough for nearly every local header, in bytes
 MAX_HEADER = records.LOCAL_LENGTH + 2 * 65_535
 # The maximum number of bytes to read after a member's data; reading also stops at the next listed
 # header. The longest descriptor has 24 bytes (4.3.9), and the bytes after the descriptor are
-# searched for a local header that is not listed. Most members follow each other directly, so there
-# are rarely more bytes.
+# searched for a local header that is not listed. Most members follow each other directly, so the
+# bytes to read are rarely more than a descriptor.
 AFTER_LENGTH = 64 * 1024
 
 _LOCAL = struct.Struct("<4sxxHHHxxIIIHH")
@@ -160,11 +160,11 @@ def _is_plain_copy(header: LocalHeader, name: bytes, member: Member) -> bool:
 
 
 def _compare_content(member: Member, header: LocalHeader, extras: records.Extras) -> bool:
-    """Refuse a CRC-32 or a size that differs from the directory; return whether all are equal.
+    """Refuse a CRC-32 or a size that differs from the directory's; return whether all are equal.
 
     If a descriptor follows the data, the header can contain zeros or sentinels instead of these
     values. If the member is also encrypted, Info-ZIP writes the time, shifted by 16 bits, instead
-    of the CRC-32, and if the member is stored, the length without the encryption.
+    of the CRC-32. For a stored member, Info-ZIP writes the length without the encryption.
     """
     sizes = records.resolve_zip64(extras, records.Sizes(header.size, header.compressed))
     local = (header.crc32, sizes.compressed, sizes.size)  # the order of all values below
@@ -239,8 +239,8 @@ def _check_extras(member: Member, extras: records.Extras, policy: Policy) -> Ite
     if zip64_fields > 1:
         member.fail("lfh-zip64-duplicate", f"{zip64_fields} local ZIP64 extra fields")
     payloads = extras.of(records.UNICODE_PATH)
-    # For an invalid field, `_choose_local_name` returns the declared name. Equal names are checked
-    # once, because a header can have thousands of fields.
+    # For an invalid field, `_choose_local_name` returns the declared name, which passes the check.
+    # Equal names are checked once, because a header can have thousands of fields.
     for raw, is_utf8 in dict.fromkeys(_choose_local_name(member, payload) for payload in payloads):
         path = read_name(raw, is_utf8=is_utf8, policy=policy).path
         if path == member.path:
@@ -259,8 +259,8 @@ def _check_extras(member: Member, extras: records.Extras, policy: Policy) -> Ite
 def _choose_local_name(member: Member, payload: bytes) -> tuple[bytes, bool]:
     """Return the name in a Unicode path field of a local header, and whether it is UTF-8.
 
-    An invalid field, for example with the checksum of a different name, is ignored, and the name is
-    the declared one.
+    If the field is invalid, for example because it has the checksum of a different name, the
+    function returns the declared name.
     """
     raw, _ = records.read_unicode_path(
         records.Extras({records.UNICODE_PATH: [payload]}), member.name_bytes
@@ -297,9 +297,9 @@ def _check_descriptor(member: Member, opened: OpenedMember, tail: Buffer) -> tup
     or 64 bits. The archive does not declare which of these four forms is used, so it is enough that
     one of them matches the directory.
 
-    LibreOffice and some other writers announce a descriptor but do not write it. It can be absent
-    if the local header declares the content, because it would only repeat values in the header. The
-    next header must then begin where the data ends.
+    LibreOffice and some other writers announce a descriptor but do not write it. A descriptor can
+    be absent if the local header declares the content, because the descriptor would only repeat
+    these values. The next header must then begin where the data ends.
     """
     content = _declared_content(member)
     forms = [_WIDE_DESCRIPTOR.pack(*content)]

@@ -103,7 +103,7 @@ class HeaderTable:
         """Mark a member as not selected; shorten its name if it is longer than `max_bytes`."""
         if self.kinds[number] == SELECTED:
             self.kinds[number] = UNSELECTED
-        else:  # the member failed; as it is not selected, its failure is not reported
+        else:  # a failed member that is not selected is not reported
             self.drop(number)
         if utf8_length(self.path(number)) > max_bytes:
             self.shorten_name(number)
@@ -180,7 +180,7 @@ class HeaderTable:
         bounds = array("Q", map(offsets.__getitem__, islice(order, 1, None)))
         if offsets:  # the upper bound of the last member is the start of the directory
             bounds.append(start)
-        # `stops` still has the lower bounds. If one is above the upper bound, members share bytes.
+        # `stops` still contains lower bounds. If one is above its upper bound, members share bytes.
         if any(map(gt, map(self.stops.__getitem__, order), bounds)):
             self._refuse_overlap(order, bounds)
         if isinstance(order, range):
@@ -200,14 +200,14 @@ class HeaderTable:
         identities = ((self.offsets[number], self.path(number)) for number in order)
         first = 0
         for (offset, path), headers in groupby(identities):
-            next_first = first + sum(1 for _ in headers)  # where the next member is in `order`
+            next_first = first + sum(1 for _ in headers)  # position of the next member in `order`
             bound = bounds[next_first - 1]
             for at in range(first, next_first):
                 bounds[at] = bound
                 stop = self.stops[order[at]]
                 if stop > bound:
-                    # A member follows: `DirectoryReader` has refused any member that ends after the
-                    # start of the directory.
+                    # Another member follows, because `DirectoryReader` has refused any member that
+                    # ends after the start of the directory.
                     next_path = cut_name(self.path(order[next_first]))
                     message = f"it ends at {stop} or later, but {next_path!r} begins at {bound}"
                     raise RejectedError(Finding("overlap", message, offset, cut_name(path)))
@@ -216,7 +216,7 @@ class HeaderTable:
 
 def _pack_path(path: str) -> str | bytes:
     """Return a path as it is stored: as text if it is ASCII, and otherwise as UTF-8."""
-    if path.isascii():  # then text takes one byte for each character
+    if path.isascii():  # as ASCII text, a path takes one byte for each character
         return path
     return path.encode("utf-8", "surrogatepass")  # a decoded name can contain lone surrogates
 
@@ -266,7 +266,7 @@ class Index(Struct, frozen=True):
 
     `members` contains the members that can be read, in the order of their offsets. `selected`
     contains the members to extract. `failures` contains the selected members that fail before their
-    data is read, and why, in directory order; a name that cannot be a key is shortened. `first` is
+    data is read, with the reasons, in directory order. Names that are no keys are cut. `first` is
     the offset of the first local header, or of the directory if there are no local headers.
     `warnings` contains the number of warnings for each code. A member that `is_wrapped` can have
     more bytes than it declares, up to `inflation` bytes for each of its compressed bytes.

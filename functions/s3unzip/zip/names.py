@@ -30,7 +30,7 @@ is_plain_name = re.compile(rb"%s(?:/%s)*+/?" % (_SEGMENT, _SEGMENT)).fullmatch
 # https://docs.aws.amazon.com/AmazonS3/latest/userguide/object-keys.html
 _CONTROL = re.compile("[\x01-\x0c\x0e-\x1f\x7f\ufffe\uffff\ud800-\udfff]")
 _DRIVE = re.compile(r"[A-Za-z]:")
-# Windows or a shell would drop one of these characters at the start or end of a segment.
+# Windows or a shell would drop a space at the start of a segment, and a space or dot at the end.
 _TRIMMED = re.compile(r"(?:\A|/) |[ .](?:/|\Z)")
 # In Shift-JIS, GBK and Big5, the byte 0x5C after a non-ASCII byte can be half of a character. After
 # an ASCII byte, 0x5C is always a backslash.

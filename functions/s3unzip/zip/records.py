@@ -62,7 +62,7 @@ MAX_DEFLATE_RATIO = 1_032  # two bits can represent at most 258 bytes (RFC 1951)
 UNIX_HOSTS = (3, 19)
 DOS_HOSTS = (0, 6, 10, 14)
 
-# The lower byte of "version needed to extract" (4.4.3), which is ten times the APPNOTE version.
+# The maximum lower byte of "version needed to extract" (4.4.3): ten times APPNOTE version 6.3.
 MAX_VERSION = 63
 # The Windows constants FILE_ATTRIBUTE_*, in the lower half of the external attributes (4.4.15):
 # https://learn.microsoft.com/windows/win32/fileio/file-attribute-constants
@@ -209,10 +209,10 @@ def read_utc_time(extras: Extras) -> int | None:
         # One byte of flags, in which bit 0 announces the modification time, and 4 bytes of time.
         if len(payload) >= 5 and payload[0] & 1:
             return int.from_bytes(payload[1:5], "little", signed=True)
-    for payload in extras.of(UNIX_TIMES):  # of old Info-ZIP and macOS; the access time comes first
+    for payload in extras.of(UNIX_TIMES):  # from old Info-ZIP and macOS; access time first
         if len(payload) >= 8:
             return int.from_bytes(payload[4:8], "little", signed=True)
-    for payload in extras.of(NTFS):  # 4.5.5: of 7-Zip, WinZip and WinRAR
+    for payload in extras.of(NTFS):  # 4.5.5: from 7-Zip, WinZip and WinRAR
         ticks = int.from_bytes(payload[8:16], "little")
         # Tag 1 has 24 bytes: three timestamps, of which the first is the modification time.
         if payload[4:8] == b"\1\0\x18\0" and ticks in _NTFS_TICKS:

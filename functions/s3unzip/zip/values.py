@@ -97,7 +97,7 @@ class Member(Struct, frozen=True, array_like=True, gc=False):
     offset of the next listed local header or of the directory. `method` is the compression method
     (APPNOTE 4.4.5), even if there is a `cipher`. `flags` are the 16 bits of APPNOTE 4.4.4,
     `records.FLAG_REPARSE` and `FLAG_WRAPPED`. With `FLAG_WRAPPED`, only the lower 32 bits of `size`
-    are certain. `mtime` is in Unix seconds, from an extra field if one has it, and otherwise
+    are certain. `mtime` is in Unix seconds: from an extra field if one contains it, and otherwise
     from the DOS time, read as UTC. `mode` contains Unix mode bits. `mtime` and `mode` are None if
     they are unknown.
     """
@@ -165,7 +165,7 @@ class Member(Struct, frozen=True, array_like=True, gc=False):
         The code is "size-unproven" if the headers certainly contain only the lower 32 bits of the
         sizes.
         """
-        # Without ZIP64, no header can declare 4 GiB or more: the offsets have shown this length.
+        # Without ZIP64, no header can declare 4 GiB or more: this length comes from the offsets.
         if self.is_wrapped and self.compressed_size >= WRAP:
             code = "size-unproven"
         self.fail(code, message, at)

@@ -80,7 +80,7 @@ def find_long_members(table: HeaderTable, start: int) -> Reads[dict[int, int]]:
         if probes_left < 0:
             reject(
                 UNPROVEN,
-                f"local headers could be at more than {MAX_PROBES:,} places",
+                f"local headers could be at more than {MAX_PROBES:,} offsets",
                 table.offsets[number],
             )
         return (yield from _find_wraps(table, start, number, candidates))
@@ -110,7 +110,7 @@ def _find_crossings(table: HeaderTable) -> Iterator[int]:
     """Yield the numbers of the headers around each multiple of 4 GiB, and of the last header.
 
     The caller looks for the local headers at their computed offsets. If the directory is not in the
-    order of the offsets, the caller does not find all of them.
+    order of the offsets, the caller does not find all of these local headers.
     """
     # The number of multiples of 4 GiB up to each offset, not counting 0.
     multiples = [offset // WRAP for offset in table.offsets]
@@ -138,7 +138,7 @@ def _find_wraps(table: HeaderTable, start: int, number: int, candidates: range) 
     if len(fitting) != 1:
         reject(
             UNPROVEN,
-            f"{len(fitting)} of {len(candidates)} places have the header of {member.path!r}",
+            f"the header of {member.path!r} is at {len(fitting)} of {len(candidates)} offsets",
             member.offset,
         )
     return fitting[0]
