@@ -1,8 +1,8 @@
-"""The stores: sources of archives, destinations of members, and the objects of runs.
+"""The stores: sources of archives, destinations of members, and run stores.
 
 `ports` defines the interfaces. `calls` retries and counts each request. The adapters are `s3`,
-`folder`, `files` and `web`; `open` opens the adapter for a location. Only the programs (cli, local,
-aws, operate) open adapters; the other packages import only the interfaces.
+`folder`, `files` and `web`; `open` opens the adapter for a location. Only `aws`, `local`, `api`,
+`operate` and `cli` use the adapters; the other packages import only the interfaces.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Stores(Protocol):
     """Opens the right adapter for a location."""
 
     def end_startup(self) -> None:
-        """From now on, also retry if a server is unreachable, because all servers have answered."""
+        """From now on, retry requests to an unreachable server: each server has answered once."""
 
     def source(self, location: Location) -> Source:
         """Return the adapter that reads `location`."""
@@ -30,4 +30,4 @@ class Stores(Protocol):
         """Return the adapter that writes below `location`."""
 
     def run_store(self, run: str, calls: Calls | None = None) -> RunStore:
-        """Return the store for the objects of one run; `calls` retries and counts each request."""
+        """Return the run store of one run; `calls` retries and counts each request."""

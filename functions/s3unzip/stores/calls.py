@@ -3,14 +3,14 @@
 Rules:
 
 * Each `Calls` object belongs to one step (a plan, an attempt or a settling). It counts the requests
-  of the whole step, and a store that throttles slows down all threads of the step.
+  of the whole step. If a store throttles one thread, all threads of the step slow down.
 * All `Calls` objects of a process share one `FaultBudget`, so that the process waits only once for
   a store that does not respond, and not once for each step.
 * A call is one attempt. After a `ServiceFaultError` the call is repeated, so it must be safe to
-  repeat. Any other `S3UnzipError` means that the store has responded, so it works.
+  repeat. Any other `S3UnzipError` means that the store has responded, so the store works.
 * Threads may call `run`, `paced` and `stream` concurrently. After `end`, no call is repeated, and
   calls in progress are left to finish.
-* This module is independent of the kind of store: it runs the calls that are passed to it.
+* This module does not depend on the kind of store: it runs the calls that are passed to it.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _log = logging.getLogger("s3unzip.calls")
 FIRST_CALLS = 4  # concurrent paced calls at the beginning of a step
 CUT = 0.7  # a throttled call multiplies the limit on concurrent calls by this factor
 WARN_AFTER = 2.0  # seconds without a successful call before the user is warned
-GATHER_SECONDS = 1.0  # after this time, a piece is passed on even if it is smaller than a MiB
+GATHER_SECONDS = 1.0  # after this time, even a piece of less than 1 MiB is passed on
 MIN_RATE = 1024  # bytes of a body per second; a slower store is treated as unresponsive
-TAIL_SECONDS = 60.0  # maximum time to wait for the end of an archive that arrives too slowly
+TAIL_SECONDS = 60.0  # after this time, a tail that arrives below `MIN_RATE` is a fault
 
 # The `Calls` object whose call is running in this thread.
 _current: ContextVar[Calls | None] = ContextVar("calls", default=None)
@@ -58,18 +58,18 @@ def count_request(kind: Kind) -> None:
 
 
 class AimdLimiter:
-    """The limit on concurrent calls: reduced by throttling, then slowly raised.
+    """The limit on concurrent calls: throttling reduces the limit, and successes raise it.
 
     The limit starts low, so that a destination that refuses everything receives only a few
-    requests, not one from each thread. As long as calls succeed, it doubles. From the first
-    throttling on, the rule of TCP applies (Chiu and Jain, 1989): throttling multiplies the limit by
-    `CUT`, and after as many successes as the limit, the limit rises by one. Only calls that began
-    after the last cut can cause the next cut.
+    requests, not one from each thread. Until the first throttling, each success raises the limit by
+    one, so the limit doubles with each round of calls. After that, the rule of TCP applies (Chiu
+    and Jain, 1989): throttling multiplies the limit by `CUT`, and `limit` successes raise it by
+    one. Only calls that began after the last cut can cause the next cut.
     """
 
     def __init__(self, max_concurrency: int, initial_concurrency: int = FIRST_CALLS) -> None:
         self._max_concurrency = max_concurrency
-        self.limit = min(max_concurrency, initial_concurrency)  # the current maximum
+        self.limit = min(max_concurrency, initial_concurrency)  # current maximum of `_active`
         self._starting = True  # whether no call has been throttled yet
         self._active = 0  # number of calls that are running
         self._successes = 0  # successful calls since the limit last changed
@@ -80,7 +80,7 @@ class AimdLimiter:
 
     def run(self, call: Callable[[], T]) -> T:
         """Wait until fewer than `limit` calls are running, then return the result of `call`."""
-        with self._lock:  # acquiring the condition itself takes ten times as long
+        with self._lock:  # `with self._changed` takes ten times as long
             while self._active >= self.limit:
                 self._waiting += 1
                 self._changed.wait()
@@ -105,11 +105,11 @@ class AimdLimiter:
                 elif succeeded and self.limit < self._max_concurrency:
                     self._grow()
                 if self._waiting:
-                    self._changed.notify(2)  # this call has finished, and the limit may have risen
+                    self._changed.notify(2)  # two threads, because the limit may have risen
         return value
 
     def _grow(self) -> None:
-        """Count a success. At first, each one raises the limit; later, `limit` successes do."""
+        """Count a success, and raise the limit if there were enough of them."""
         self._successes += 1
         if self._starting or self._successes >= self.limit:
             self._successes = 0
@@ -123,8 +123,8 @@ class Calls:
         clock: clock of the process.
         budget_seconds: time for which calls are repeated; used only if `faults` is None.
         at_once: maximum number of concurrent paced calls.
-        initial_concurrency: the same when the step begins (see `AimdLimiter`).
-        faults: budget shared by all calls of the process. If None, this step has its own.
+        initial_concurrency: limit on these calls when the step begins (see `AimdLimiter`).
+        faults: budget shared by all calls of the process. If None, the step has its own budget.
     """
 
     def __init__(
@@ -148,9 +148,9 @@ class Calls:
         """Return the result of `call`; retry while the budget lasts.
 
         The budget limits the time since the first fault that was not followed by a success. Faults
-        are tracked for this call, for calls of its kind, and for all calls to the store. The
-        duration of failing calls is included: a store where calls time out uses up the budget as
-        fast as a store that refuses them.
+        are tracked for this call, for calls of its kind, and for all calls to the store. The time
+        spent in failing calls counts: a store that does not answer uses up the budget as fast as a
+        store that refuses each call.
 
         Args:
             kind: kind of request to count.
@@ -176,9 +176,9 @@ class Calls:
                 return value
 
     def _attempt(self, call: Callable[[], T], store: Store) -> T:
-        """Return the result of `call`, marking this thread as waiting for `store`.
+        """Return the result of `call`; until then, mark this thread as waiting for `store`.
 
-        Further requests sent by `call` are counted in this object.
+        If `call` sends further requests, `count_request` counts them in this object.
         """
         token = _current.set(self)
         self._faults.waiting[get_ident()] = store, self._clock.now()
@@ -186,10 +186,10 @@ class Calls:
             return call()
         finally:
             _current.reset(token)
-            self._faults.waiting.pop(get_ident(), None)  # a nested call may have removed it
+            self._faults.waiting.pop(get_ident(), None)  # a nested call may have removed the entry
 
     def end(self) -> None:
-        """Stop all retries: the step has failed, so its other threads need not wait."""
+        """Stop all retries: the step has failed, so its other threads must not wait for stores."""
         self._ended.set()
 
     @property
@@ -217,7 +217,7 @@ class Calls:
         return self.run(kind, partial(self.pace.run, call_unless_spent))
 
     def read(self, archive: PinnedArchive, want: ByteRange, store: Store = "source") -> bytes:
-        """Return the bytes that `stream` yields for the range `want`."""
+        """Return the bytes of `want`, read by `stream`."""
         return b"".join(self.stream(archive, want, store))
 
     def stream(
@@ -252,7 +252,7 @@ class Calls:
                     raise
 
     def _gather(self, chunks: Iterator[Buffer], store: Store) -> Iterator[Buffer]:
-        """Join chunks into pieces of about 1 MiB; yield the last ones before raising a fault."""
+        """Join chunks into pieces of about 1 MiB; after a fault, first yield what has arrived."""
         gathered: list[Buffer] = []
         size = 0
         began = self._clock.now()
@@ -274,7 +274,7 @@ class Calls:
             yield _join(gathered)
 
     def _note_bytes(self, progress: _Progress, size: int, store: Store) -> ServiceFaultError | None:
-        """Note that bytes arrived; return a fault if the store was too slow for a whole budget."""
+        """Note that `size` bytes arrived; return a fault after a whole budget below `MIN_RATE`."""
         now = self._clock.now()
         seconds = now - progress.began
         progress.size += size
@@ -289,7 +289,7 @@ class Calls:
         return None
 
     def count(self, kind: Kind | Literal["retries", "throttled"]) -> None:
-        """Count a request; `run` already counts the requests that it makes."""
+        """Count a request, a retry or a throttling; `run` and `stream` count their own requests."""
         with self._lock:
             self._counts[kind] += 1
 
@@ -305,11 +305,11 @@ class Calls:
         """Wait until the call may be retried; return False if it must not be retried.
 
         The call is not retried if the budget is spent, the step has ended, or the worker has no
-        time left. `fault` ended the last attempt; if the budget is spent, its `gave_up` is set.
+        time left. `fault` is that of the last attempt; a spent budget sets `fault.gave_up`.
         """
-        if isinstance(fault, ExpiredKeysError):  # a wait does not renew the keys
+        if isinstance(fault, ExpiredKeysError):  # waiting does not renew the keys
             self._final_fault = fault
-        if self._final_fault is not None:  # it ends all calls of this step
+        if self._final_fault is not None:  # no call of this step is retried
             fault.gave_up = True
             fault.is_down = self._final_fault.is_down
             return False
@@ -320,7 +320,7 @@ class Calls:
                 draw_delay(progress.waits, random.Random()),  # noqa: S311 - not a secret
                 min(fault.wait_seconds, LONGEST_DELAY),
             )
-            # How long the outage will have lasted when the delay ends.
+            # The length of the outage at the end of the delay.
             outage_seconds = self._clock.now() + delay - failing_since
             if outage_seconds > self._faults.budget_seconds:
                 self._final_fault = fault
@@ -335,7 +335,7 @@ class Calls:
                 self._faults.warn_once(
                     *request, fault, self._faults.budget_seconds - outage_seconds
                 )
-            self._clock.sleep(delay)  # then wait again, for longer, if another call has the turn
+            self._clock.sleep(delay)  # if another call has the turn, wait again, for longer
             if not self._ended.is_set() and self._faults.take_turn(store, self._clock.now()):
                 self.count("retries")
                 return True
@@ -346,7 +346,7 @@ class Calls:
     ) -> float:
         """Count a failed attempt, and return when the outage began.
 
-        It began when the store or this call began to fail, whichever is earlier.
+        The outage began when the store or this call began to fail, whichever was earlier.
         """
         if isinstance(fault, ThrottledError):
             self.count("throttled")
@@ -361,7 +361,7 @@ class _Progress(Struct):
     """The progress of a call, or of a body since its bytes last arrived fast enough."""
 
     # Unix time when the last attempt began, or when the body last arrived fast enough. The time
-    # spent by the consumer of a body is added.
+    # that the consumer of a body spends is added, so that it does not count.
     began: float
     size: int = 0  # number of bytes of the body that have arrived
     waits: int = 0  # number of waits before retries
@@ -409,8 +409,8 @@ def read_ahead(
     """Yield the result of `read` for each piece of `whole`, in order.
 
     Each piece has `piece_length` bytes; the last one may be shorter. At most `ahead` pieces are
-    being read or waiting for the consumer, so memory use is bounded, and reading pauses while the
-    consumer is slow.
+    being read or wait for the consumer. This bounds the memory: reading pauses while the consumer
+    is slow.
     """
     if whole.length <= piece_length:  # a single piece needs no thread
         if whole.length:
@@ -426,13 +426,13 @@ def read_ahead(
 def map_ahead(
     call: Callable[[S], T], values: Iterable[S], at_once: int, ahead: int | None = None
 ) -> Generator[T, None, None]:
-    """Yield the result of `call` for each value, in order; threads run the next calls meanwhile.
+    """Yield the result of `call` for each value, in order, while threads run the next calls.
 
     Args:
         values: arguments for the calls. They are iterated in the consumer's thread.
         at_once: maximum number of concurrent calls.
-        ahead: maximum number of values in progress or waiting for the consumer. If it is greater
-            than `at_once`, one slow call does not hold up the others. Defaults to `at_once`.
+        ahead: maximum number of calls that run or whose results wait for the consumer. If it
+            exceeds `at_once`, one slow call does not hold up the others. Defaults to `at_once`.
     """
     remaining = iter(values)
     pool = ThreadPoolExecutor(at_once, thread_name_prefix="ahead")
@@ -444,7 +444,7 @@ def map_ahead(
             pending.extend(pool.submit(call, value) for value in islice(remaining, 1))
             yield result
     finally:
-        # Do not wait: this could deadlock. The garbage collector may close an abandoned generator
-        # in a thread that is just starting. That thread may hold the `threading` lock that a wait
-        # needs.
+        # Waiting for the threads could deadlock. The garbage collector may close an abandoned
+        # generator in a thread that is just starting. That thread may hold the `threading` lock
+        # that a wait needs.
         pool.shutdown(wait=False, cancel_futures=True)

@@ -1,12 +1,11 @@
-"""A limit on how long stores may fail; calls take turns at retrying a failing store.
+"""A limit on how long stores may fail, and turns in which calls retry a failing store.
 
 Rules:
 
 * A process has one `FaultBudget`, which all its threads use concurrently.
-* An outage begins with the first fault after a success. `note_success` ends the outage recorded for
-  the store and for the kind of request that succeeded. The budget is the longest outage that a run
-  tolerates.
-* While a store is failing, one waiting call at a time retries it, at longer and longer intervals.
+* An outage begins with the first fault after a success. A success ends the outage of the store, and
+  that of the kind of request that succeeded. The budget is the longest outage that a run tolerates.
+* While a store is failing, one waiting call at a time is repeated, at longer and longer intervals.
 """
 
 import logging
@@ -23,7 +22,7 @@ from s3unzip.stores.ports import Kind, Store
 _log = logging.getLogger("s3unzip.calls")
 FIRST_DELAY = 0.1  # seconds; doubled after each attempt
 LONGEST_DELAY = 10.0
-SILENT_AFTER = 1 / 8  # a store that has not responded for this share of the budget counts as silent
+SILENT_AFTER = 1 / 8  # a store without a response for this share of the budget counts as silent
 # An outage is over after this many times `FaultBudget.budget_seconds` without a fault.
 FORGET = 5
 
@@ -55,10 +54,10 @@ Scope: TypeAlias = tuple[Store, Kind | None]
 class FaultBudget:
     """Limits the time for which a store may fail without a success; a process has one.
 
-    Each store has a budget, and so does each kind of request to it. Therefore, a store that accepts
-    new uploads but refuses their parts does not get a new budget with each upload. While a store is
-    failing, calls take turns to retry it, so that it receives a few requests from the whole process
-    instead of a few from each thread, task and round.
+    The budget applies to each store, and to each kind of request to a store. Therefore, a store
+    that accepts new uploads but refuses their parts does not get a new budget with each upload.
+    While a store is failing, calls take turns to retry it, so that the store receives a few
+    requests from the whole process instead of a few from each thread, task and round.
 
     Args:
         budget_seconds: maximum duration of an outage, counted from its first fault.
@@ -69,7 +68,7 @@ class FaultBudget:
         self.budget_seconds = budget_seconds
         self._warn = warn
         self._outages: dict[Scope, _Outage] = {}
-        self._latest_success: dict[Scope, float] = {}  # Unix time when that call began
+        self._latest_success: dict[Scope, float] = {}  # Unix time when the successful call began
         # The store that each thread is waiting for, and since when, by thread id. `Calls` updates
         # this dict.
         self.waiting: dict[int, tuple[Store, float]] = {}
@@ -79,7 +78,7 @@ class FaultBudget:
         """Record that a store answered a call that began at `began`."""
         self._latest_success[store, None] = began  # None: requests of any kind
         self._latest_success[store, kind] = began
-        if self._outages:  # most of the time there are none, and no lock is needed
+        if self._outages:  # usually there are none, and no lock is needed
             with self._lock:
                 self._outages.pop((store, None), None)
                 self._outages.pop((store, kind), None)
@@ -89,8 +88,8 @@ class FaultBudget:
     ) -> float:
         """Record that a call that began at the time `began` failed at the time `now`.
 
-        Returns the time when the outage began: that of the store or of this kind of request,
-        whichever is earlier.
+        Returns when the outage of the store, or that of this kind of request, began, whichever is
+        earlier.
         """
         outages = []
         with self._lock:
@@ -98,7 +97,7 @@ class FaultBudget:
                 outage = self._outages.get(scope)
                 if outage is None or now - outage.latest > FORGET * self.budget_seconds:
                     # An earlier outage is over. The new one began after the last success, even if
-                    # this call began before it.
+                    # this call began before that success.
                     outage = _Outage(max(began, self._latest_success.get(scope, 0.0)))
                     self._outages[scope] = outage
                 outage.latest = now
@@ -126,9 +125,10 @@ class FaultBudget:
         return outage is not None and now - outage.since > self.budget_seconds
 
     def find_silent(self, now: float) -> Iterator[Store]:
-        """Yield the stores for which a call has waited too long, although there was no fault."""
+        """Yield the stores for which a call has waited too long without a fault."""
         for store, began in tuple(self.waiting.values()):
-            # The wait began with this call, or with the latest success of any kind of request.
+            # The wait began with this call, or with the latest success of any kind of request,
+            # whichever was later.
             seconds = now - max(began, self._latest_success.get((store, None), 0.0))
             if seconds > self.budget_seconds * SILENT_AFTER and (store, None) not in self._outages:
                 yield store
@@ -137,7 +137,8 @@ class FaultBudget:
         """Take the next turn to repeat a call; return False if that turn is later than `now`.
 
         All kinds of requests to a store share the same turns. The time between two turns doubles
-        each time, up to half of `LONGEST_DELAY`. Without an outage, each call can be repeated now.
+        each time, up to half of `LONGEST_DELAY`. Without an outage, each call may be repeated at
+        once.
         """
         with self._lock:
             outage = self._outages.get((store, None))
@@ -145,13 +146,13 @@ class FaultBudget:
                 return True
             if now < outage.next_turn:
                 return False
-            # The average delay of `draw_delay`, which is half of its longest delay.
+            # The average of `draw_delay`: half of the longest delay for this turn.
             outage.next_turn = now + min(LONGEST_DELAY, FIRST_DELAY * 2**outage.turns) / 2
             outage.turns += 1
             return True
 
     def warn_once(self, store: Store, kind: Kind, fault: ServiceFaultError, seconds: float) -> None:
-        """Warn the user once per outage that calls will be repeated for `seconds` more seconds."""
+        """Once per outage, warn the user that calls are repeated for `seconds` more seconds."""
         with self._lock:
             outage = self._outages.get((store, kind))
             if outage is None or outage.is_reported:

@@ -2,13 +2,13 @@
 
 Rules:
 
-* Each page is one call, so it is retried separately. The token from the store marks the beginning
-  of the next page.
+* Each page is one call, so a fault repeats only the request for one page. The token from the store
+  marks the beginning of the next page.
 * A listing ends even if the store never stops returning tokens: after `MAX_PAGES` pages, or at a
   page that begins with the first key of an earlier page.
 * S3 lists keys in byte order. Gateways to file systems list folder by folder, and some stores list
-  in no order. Each page says whether all keys so far were in order. Only then may the listing end
-  at the first key after `last`.
+  in no order. `Page.in_order` tells whether all keys so far are sorted. Only a sorted listing may
+  end at the first key after `last`.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -39,8 +39,8 @@ def bound_pages(pages: Iterable[T], name: str) -> Iterator[T]:
 def cut_page(objects: Iterator[StoredObject]) -> ListPage:
     """Return the first page of sorted objects, and the token for the next page.
 
-    The token is the smallest key that can follow, or None if the page is not full, because then
-    there are no more objects.
+    The token is the smallest key that can follow the page. It is None if the page is not full: no
+    objects remain.
     """
     page = list(islice(objects, PAGE_KEYS))
     if len(page) < PAGE_KEYS:
@@ -68,7 +68,7 @@ def list_pages(
     Args:
         destination: destination to list.
         prefix: prefix of the keys to list.
-        call: function that sends a request and repeats it after a fault, such as `Calls.paced`.
+        call: function, such as `Calls.paced`, that sends a request and repeats it after a fault.
         first: smallest key to list.
         last: largest key to list.
 
@@ -89,7 +89,7 @@ def list_pages(
             # Is each key greater than the key before it?
             in_order = in_order and all(map(lt, [latest, *keys], keys))
             latest = keys[-1]
-        within = [  # the store may ignore the prefix and the first key
+        within = [  # the store may return keys with another prefix or beyond the bounds
             listed
             for listed in objects
             if first <= listed.key <= last and listed.key.startswith(prefix)

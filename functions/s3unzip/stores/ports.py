@@ -1,16 +1,18 @@
-"""The interfaces for stores and for the clock. Archives are read through `archives.Source`.
+"""The interface of destinations, the clock, and the values that stores take and return.
 
-Each method of a source or destination makes ONE attempt: `stores.calls` retries, paces and counts.
-A run store uses the `Calls` object of the step that opens it, because one write may need many
-requests, whose bodies can be read only once. Callers of a run store do not retry. Adapters
-translate every fault into an `S3UnzipError`:
+`archives.Source` is the interface of sources. Each method of a source or destination makes ONE
+attempt: `stores.calls` retries, paces and counts. A run store retries requests itself, through the
+`Calls` object of the step that opens it, so its callers do not retry. A caller could not repeat a
+write of many requests, because the bodies can be read only once.
 
-* 503, 429, SlowDown, KMS throttling: `ThrottledError`
+Adapters translate every fault into an `S3UnzipError`:
+
+* 503, 429, SlowDown, throttling by KMS: `ThrottledError`
 * other 5xx, 409, resets, timeouts, truncated bodies: `ServiceFaultError`
-* expired tokens: `ServiceFaultError` if new ones may be available soon, else `ExpiredKeysError`
+* expired keys: `ServiceFaultError` if new keys may be available soon, else `ExpiredKeysError`
 * 403, wrong owner, KMS denied or disabled: `AccessDeniedError`, which names the missing permission
 * 404: `NotFoundError`
-* 412 or 404 for a pinned read: `SourceChangedError`
+* 412 or 404 on a pinned read: `SourceChangedError`
 * 412 on a conditional write: `ConflictError`
 """
 
@@ -31,7 +33,7 @@ from s3unzip.zip.directory import DirectoryLocation
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 PIECE = 1024 * 1024  # size of a streamed piece, in bytes
-# The kinds of requests that are counted, and the stores of a run.
+# The kinds of requests that are counted, and the stores that receive them. "work" is the run store.
 Kind = Literal[
     "get", "put", "head", "list", "create", "part", "copy", "complete", "abort", "delete"
 ]
@@ -39,16 +41,16 @@ Store = Literal["source", "destination", "work"]
 
 
 class Clock:
-    """The current time, sleeps that `stop` can end, and the time that the worker has left.
+    """The current time, sleeps that `stop` can end, and the remaining time of the worker.
 
     Args:
-        clock: clock that supplies the time. Defaults to the clock of the machine.
+        clock: source of the time. Defaults to the clock of the machine.
         remaining: function that returns the seconds until the machine stops the worker. Ignored if
             `clock` is given.
 
     Attributes:
-        now: function that returns the Unix time in seconds. An attribute is faster to call than a
-            method, and the time is read ten times for each member.
+        now: function that returns the Unix time in seconds. It is an attribute because a method is
+            slower, and the time is read ten times for each member.
     """
 
     def __init__(
@@ -59,7 +61,7 @@ class Clock:
         self._clock = clock
         self._remaining = remaining
         self.now = time.time
-        if clock is not None:  # it overrides `remaining`
+        if clock is not None:  # `clock` overrides `remaining`
             self._remaining = clock.remaining
             self.now = clock.now
         self._stopped = threading.Event()
@@ -82,12 +84,12 @@ class Clock:
         return self._remaining()
 
     def stop(self) -> None:
-        """End all sleeps, and leave the worker no remaining time."""
+        """End all sleeps, and set the remaining time of the worker to 0."""
         self._stopped.set()
 
 
 class Keys(Struct, frozen=True):
-    """The credentials for signing requests to AWS; only worker processes may receive them."""
+    """The credentials that sign requests to AWS. They may be sent to worker processes only."""
 
     access_key: str
     secret_key: str
@@ -96,7 +98,7 @@ class Keys(Struct, frozen=True):
     is_fixed: bool = False  # whether the keys stay the same while the program runs
 
     def __repr__(self) -> str:
-        return f"Keys({self.access_key})"  # all other fields are secret
+        return f"Keys({self.access_key})"  # the secret key and the token must not be logged
 
 
 class KeysRequest(Struct, frozen=True):
@@ -118,7 +120,7 @@ class Tail(NamedTuple):
     refusal: Finding | None = None  # reason why parts of a split archive could not be joined
 
     def locate_directory(self, policy: Policy) -> Reads[DirectoryLocation]:
-        """Search for the central directory; yield the ranges to read, mostly of the tail.
+        """Search for the central directory; yield the ranges to read, most of them in the tail.
 
         Raises:
             RejectedError: the archive has no central directory, a broken one, or two of them.
@@ -128,7 +130,7 @@ class Tail(NamedTuple):
         )
 
     def count_members(self, policy: Policy) -> int | None:
-        """Return the number of members in the directory that is in the tail.
+        """Return the number of members, if the whole directory is in the tail.
 
         Returns None if the directory begins before the tail, and 0 if it cannot be read.
         """
@@ -141,9 +143,9 @@ class Tail(NamedTuple):
 
         try:
             location = drive(self.locate_directory(policy), read)
-        except EOFError:  # it requested a range before the tail
+        except EOFError:  # the search needs bytes before the tail
             return None
-        except RejectedError:  # the plan will find and report this error, too
+        except RejectedError:  # planning finds the same error and reports it
             return 0
         if location.start < start:
             return None
@@ -154,7 +156,7 @@ RangeReader: TypeAlias = Callable[[ByteRange], Iterator[Buffer]]  # like `Source
 
 
 class PinnedArchive:
-    """One version of an archive; each part begins where the preceding part ends.
+    """One version of an archive, read as one sequence of bytes even if it has several parts.
 
     Args:
         readers: readers for the parts, in order.
@@ -162,7 +164,7 @@ class PinnedArchive:
         tail: last bytes of the archive, if they are in memory.
 
     Attributes:
-        bytes_read: number of bytes that all threads have read so far, without those in memory.
+        bytes_read: number of bytes that all threads have read from the store so far.
     """
 
     def __init__(
@@ -171,11 +173,11 @@ class PinnedArchive:
         stops = list(accumulate(sizes))  # the last one is the size of the archive
         starts = [0, *stops[:-1]]
         self._tail = memoryview(tail)
-        self._tail_start = sys.maxsize  # means that no bytes are in memory
+        self._tail_start = sys.maxsize  # no bytes are in memory
         if tail:
             self._tail_start = stops[-1] - len(tail)
-        # Bytes beyond the archive's size are requested from the last part, so that the store
-        # refuses the request.
+        # A range beyond the end of the archive is requested from the last part, so that the store
+        # refuses it.
         stops[-1] = sys.maxsize
         self._parts = list(zip(readers, map(ByteRange, starts, stops), strict=True))
         self._lock = threading.Lock()
@@ -186,17 +188,16 @@ class PinnedArchive:
         return want.start >= self._tail_start
 
     def stream(self, want: ByteRange) -> Iterator[Buffer]:
-        """Yield bytes from the beginning of `want`.
+        """Yield bytes from the beginning of `want`, using one request, or none if in memory.
 
-        They end at the end of `want`, at the end of the part (one object of a split archive), or
-        where the tail in memory begins, whichever comes first.
-
-        This method sends one request, or none if `want` is in memory. The caller must call it again
-        for the remaining bytes.
+        The bytes stop at the end of `want`, at the end of the part (one object of a split archive),
+        or where the tail in memory begins, whichever comes first. The caller must call this method
+        again for the remaining bytes.
         """
         if self.holds(want):
             yield self._tail[want.start - self._tail_start : want.stop - self._tail_start]
             return
+        # The part that contains the first byte of `want`.
         read, span = next((read, span) for read, span in self._parts if want.start < span.stop)
         stop = min(want.stop, span.stop, self._tail_start)
         for data in read(ByteRange(want.start - span.start, stop - span.start)):
@@ -209,7 +210,7 @@ class ObjectFacts(Struct, frozen=True):
     """The properties that are stored along with the bytes of an object."""
 
     content_type: str
-    metadata: dict[str, str]  # zip-crc32 (8 hex digits), mtime, mode, the caller's keys; ASCII
+    metadata: dict[str, str]  # names of `object_properties`, such as CRC_KEY, and the user's; ASCII
     content_encoding: str | None = None
     cache_control: str | None = None
     storage_class: str | None = None
@@ -222,7 +223,7 @@ class StoredObject(NamedTuple):
 
     key: str
     size: int
-    crc32: int | None = None  # from zip-crc32, which the writer sets; a folder computes it
+    crc32: int | None = None  # from the metadata, or computed from the bytes of a file
     etag: str | None = None  # without quotes; None if the store has no ETags (a folder)
     checksum: int | None = None  # CRC-32 of all bytes, if the store computes one
 
@@ -240,17 +241,18 @@ class Upload(NamedTuple):
 class PartLimits(NamedTuple):
     """Limits on multipart uploads; the defaults are those of Amazon S3."""
 
-    min_bytes: int = 5 * 1024**2  # minimum size of all parts but the last, in bytes
+    min_bytes: int = 5 * 1024**2  # minimum size of each part except the last, in bytes
     max_bytes: int = 5 * 1024**3  # maximum size of a part, in bytes
     max_parts: int = 10_000
     object_bytes: int = 50 * 10**12  # maximum size of an object, in bytes
 
 
 class Destination(Protocol):
-    """A place to write members; keys are complete keys of a bucket or paths below a folder.
+    """A bucket or a folder to which members are written.
 
-    Each adapter is a subclass. It overrides the first three methods only if it has something to
-    check or to close, and the last two methods only if it can copy parts.
+    A key is a complete key in the bucket, or the absolute path of a file. Each adapter is a
+    subclass. An adapter with nothing to check or to close inherits the first three methods. An
+    adapter that cannot copy parts inherits the last two.
     """
 
     # If True, `head` returns the CRC-32 that was stored with the object. If False, `head` reads the
@@ -259,14 +261,14 @@ class Destination(Protocol):
     part_limits: PartLimits
 
     def check_reachable(self) -> None:
-        """Send one request; raise an error if credentials, bucket or server are missing."""
+        """Check credentials, bucket and server with one request; raise an error if one fails."""
         return
 
     def check_ready(self, size: int, warnings: Collection[str] = ()) -> None:
-        """Raise an error if `size` bytes in total cannot be written. This sends no request.
+        """Raise an error if there is no room for `size` bytes in total. This sends no request.
 
-        With the warning case-collision or unicode-collision, some keys differ only in upper and
-        lower case, or only in Unicode form. They must not be one file.
+        With the warning case-collision or unicode-collision, some keys differ only in case or in
+        Unicode form. Raise an error if two such keys would be one file.
         """
         return
 
@@ -283,18 +285,19 @@ class Destination(Protocol):
     def replace(self, key: str, body: bytes, facts: ObjectFacts, etag: str | None) -> None:
         """Replace the object whose ETag, without quotes, is `etag`.
 
-        If `etag` is None, the store has no ETags, and only the caller writes the object. Raises
-        `ConflictError` if there is a different object, and `NotFoundError` if there is no object.
+        If `etag` is None, the store has no ETags: the caller ensures that nobody else writes the
+        object. Raises `ConflictError` if the object has another ETag, and `NotFoundError` if there
+        is no object.
         """
 
     def head(self, key: str) -> StoredObject | None:
         """Return the properties of the object, or None if it does not exist."""
 
     def list_page(self, prefix: str, first: str, last: str, token: str | None) -> ListPage:
-        """Return one page of the objects below `prefix` from `first` to `last`, and a token.
+        """Return one page of the objects below `prefix` with keys from `first` to `last`.
 
-        A page has at most about a thousand objects. They may be in any order, and keys before
-        `first` or after `last` may be among them (`listing.list_pages` leaves them out).
+        A page has at most about 1,000 objects, in any order. The store may add objects with keys
+        before `first` or after `last`; `listing.list_pages` leaves those out.
 
         Args:
             token: token returned with the preceding page, or None for the first page.
@@ -304,10 +307,10 @@ class Destination(Protocol):
         """
 
     def read(self, key: str, span: tuple[int, int] | None = None) -> Iterator[Buffer]:
-        """Yield the bytes of an object, or only bytes [start, stop), in pieces."""
+        """Yield the bytes of an object in pieces; with `span`, only bytes [start, stop)."""
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Delete 1 to 1,000 objects: records of runs or extra objects, never members."""
+        """Delete 1 to 1,000 objects. They are records of runs or extra objects, never members."""
 
     def create_upload(self, key: str, facts: ObjectFacts) -> str:
         """Begin a multipart upload, and return its id."""
@@ -333,7 +336,7 @@ class Destination(Protocol):
         """Yield the incomplete uploads below `prefix`."""
 
     def copies_from(self, source: Location, pin: Pin) -> bool:
-        """Return, without sending a request, whether `copy_part` can copy from that source."""
+        """Return whether `copy_part` can copy from the pinned source. This sends no request."""
         return False
 
     def copy_part(
