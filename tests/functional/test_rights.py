@@ -18,7 +18,7 @@ from s3unzip.local.runs import lock_run
 from tests.support import processes, zips
 
 DENIED = "permission denied: change its rights, or use another place"
-KEPT = "records of runs are kept there; set S3UNZIP_HOME to use another folder"
+KEPT = "this folder keeps the records of runs; set S3UNZIP_HOME to use another folder"
 ENTRIES = [zips.Entry(f"f{number}", os.urandom(40_000), zips.DEFLATE) for number in range(60)]
 
 pytestmark = pytest.mark.skipif(

@@ -1,17 +1,17 @@
-"""Archives with one or more parts: find, pin and check the parts, and read them as one.
+"""Archives with one or more parts: find, pin and check the parts, and read them as one archive.
 
 Rules:
 
 * An archive has one name. A split archive (APPNOTE 8.3.3) has the name of its last part: ``a.z01``,
   ``a.z02``, ... ``a.z99``, ``a.z100``, ... and then ``a.zip``; or ``a.zx01``, ... and ``a.zipx``,
-  as WinZip writes them. A file that was cut into pieces has the name of its first piece:
-  ``a.zip.001``, ``a.zip.002``, ... Without ``.zip``, it is a piece only if it has no end record.
+  as WinZip writes them. An archive that was cut into pieces has the name of its first piece:
+  ``a.zip.001``, ``a.zip.002``, ... A file ``a.001`` is a piece only if it has no end record.
 * Each part is pinned to its own version. The pin of the archive contains the total size of the
-  parts, and the ETag and version of the part at the given location.
-* If a part is missing, or there are too many parts, the tail contains a refusal. No error is
-  raised, because the run still needs an id and a report.
+  parts, and the ETag and version of the part that the location names.
+* If a part is missing, or if there are too many parts, the tail contains a refusal. No error is
+  raised, because the run of the refused archive needs an id and a report.
 * A part with the wrong size shifts all parts after it. `check_parts` and `blaming_parts` detect
-  such a part from the central directory. Their messages name the parts as the cause.
+  that fault from the central directory. Their messages say that a part is wrong.
 * `ports.PinnedArchive` joins the parts into one address space.
 """
 
@@ -50,19 +50,19 @@ class Source(Protocol):
     """A store of archives. Each method makes one attempt: see `stores.ports`."""
 
     def stat(self, location: Location) -> Tail:
-        """Pin the current version with one request; the tail that is returned has no bytes."""
+        """Pin the current version with one request; return a tail without bytes."""
 
     def stream(self, location: Location, pin: Pin, want: ByteRange) -> Iterator[Buffer]:
-        """Yield a range of bytes from one version as they arrive, using one request.
+        """Yield the bytes of a range as they arrive, using one request for the pinned version.
 
         Each piece is at most a few MiB long. If the body breaks, `ServiceFaultError` is raised
         after the bytes that arrived; the caller resumes with a new range that begins at the next
-        byte. The pin belongs to the single object at `location`: each part of a split archive has
-        its own pin.
+        byte. The pin is that of the single object at `location`, because each part of a split
+        archive has its own pin.
         """
 
     def tail(self, location: Location, length: int) -> Tail:
-        """Return the last `length` bytes and the pin; after a fault, only those that have arrived.
+        """Return the pin and the last `length` bytes; if the body breaks, only its first bytes.
 
         This method requests the size first, then the range. Sources whose stores can send both in
         one response override this method. `read_end` reads the bytes that a broken body lacks.
@@ -75,40 +75,40 @@ class Source(Protocol):
         return current._replace(data=data)
 
     def pinned(self, location: Location, pin: Pin, end: bytes = b"") -> PinnedArchive:
-        """Return a reader for exactly that version of every part, without sending a request.
+        """Return a reader for the pinned version of every part. This sends no request.
 
         Args:
-            end: last bytes of that version, if they are in memory.
+            end: last bytes of the archive, if they are in memory.
         """
         if not pin.parts:
             return PinnedArchive([partial(self.stream, location, pin)], [pin.size], end)
         readers = []
         for number, part_pin in enumerate(pin.parts, 1):
             part = locate_part(location, number, is_last=number == len(pin.parts))
-            # The parts were found under these names, so None cannot be returned.
+            # The parts were found under these names, so `part` is never None.
             readers.append(partial(self.stream, part or location, part_pin))
         return PinnedArchive(readers, [part_pin.size for part_pin in pin.parts], end)
 
     def delete(self, location: Location, pin: Pin) -> None:  # noqa: ARG002 - used by S3 and files
-        """Delete only this version; do nothing if it no longer exists.
+        """Delete only the pinned version; do nothing if that version no longer exists.
 
         Stores that cannot delete inherit this method, which always raises an error.
-        Raises `SourceChangedError` if a different version is there, and leaves that version alone.
-        It is safe to repeat calls to this method and to `tag`. Both methods count each request
-        after the first one (`count_request`).
+        If the location has another version, that version is left alone, and `SourceChangedError` is
+        raised. This method and `tag` may be called again after a fault. Both methods count each
+        request after the first one (`count_request`).
         """
         raise UsageError(f"{location.public}: only s3:// objects and files can be deleted")
 
     def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:  # noqa: ARG002 - used by S3
-        """Add `tags` to the existing tags of the version.
+        """Add `tags` to the existing tags of the pinned version.
 
-        Raises `SourceChangedError` if the version is gone, and `StorageError` if it cannot be
-        tagged. Stores without tags inherit this method, which always raises an error.
+        Raises `SourceChangedError` if the version is gone, and `StorageError` if the version cannot
+        be tagged. Stores without tags inherit this method, which always raises an error.
         """
         raise UsageError(f"{location.public}: only s3:// objects can be tagged")
 
     def tags(self, location: Location, pin: Pin) -> dict[str, str]:  # noqa: ARG002 - used by S3
-        """Return the tags of the version, using one request; only objects in S3 can have tags."""
+        """Return the tags of the pinned version, using one request; only S3 supports tags."""
         return {}
 
 
@@ -119,7 +119,7 @@ def read_end(
     tail = calls.run("get", lambda: source.tail(location, length), store)
     size = tail.pin.size
     lost_start = max(0, size - length) + len(tail.data)  # equal to `size`, unless the body broke
-    # For an empty range, no request is sent.
+    # An empty range is read without a request.
     lost_data = calls.read(source.pinned(location, tail.pin), ByteRange(lost_start, size), store)
     return tail._replace(data=tail.data + lost_data)
 
@@ -131,7 +131,7 @@ def read_whole_tail(
 
     If the parts cannot be joined, the tail contains a refusal.
     """
-    # A file such as a.zip.001 is always a piece; a.001 may also be a whole archive.
+    # A file such as a.zip.001 is always a piece; a file such as a.001 may be a whole archive.
     piece_name = _FIRST_PIECE.search(_file_name(location))
     if piece_name is not None and piece_name["zip_suffix"]:
         return _read_pieces(source, location, calls, length=length, max_parts=max_parts)
@@ -165,7 +165,8 @@ def _join_parts(
         return _refuse(
             tail,
             "part-missing",
-            f"it has {count:,} parts; name it NAME.zip, beside NAME.z01 and the others",
+            f"the archive has {count:,} parts; name the last one NAME.zip, beside NAME.z01 and the "
+            "other parts",
         )
     earlier = range(1, count)  # `tail` belongs to part `count`
     parts = list(map_ahead(partial(_stat_part, source, location, calls), earlier, PARTS_AT_ONCE))
@@ -202,8 +203,8 @@ def _read_pieces(
         return _refuse(
             tail,
             "part-missing",
-            f"{_name_part(location, len(pieces) + 1)}; the first {len(pieces):,} do not contain "
-            "the archive's end",
+            f"{_name_part(location, len(pieces) + 1)}; the first {len(pieces):,} parts do not "
+            "contain the archive's end",
         )
     return tail
 
@@ -227,13 +228,13 @@ def _join_pins(pins: Sequence[Pin], named: Pin) -> Pin:
 
 
 def _name_part(location: Location, number: int, *, is_last: bool = False) -> str:
-    # The locations of other parts have been derived, so None cannot be returned for this part.
+    # The caller has located other parts of the archive, so `locate_part` does not return None.
     return _file_name(locate_part(location, number, is_last=is_last) or location)
 
 
 @contextmanager
 def blaming_parts(disks: Disks) -> Iterator[None]:
-    """In a split archive, if members are misplaced, report that a part has the wrong size."""
+    """If members of a split archive are misplaced, report that a part has the wrong size."""
     try:
         yield
     except RejectedError as refusal:
@@ -258,8 +259,8 @@ def check_parts(
 ) -> None:
     """Check that the first local header in each part is where the directory places it.
 
-    The last member that begins in an earlier part must end at or before that header. For each part
-    in which a member begins, two local headers are read.
+    The last member that begins in an earlier part must end at or before that header. Two local
+    headers are read for each part in which a member begins.
     """
     if not disks.is_split:
         return
@@ -281,15 +282,15 @@ def check_parts(
 def _find_part_fault(
     members: Sequence[Member], position: int, disks: Disks, read: Callable[[ByteRange], bytes]
 ) -> str | None:
-    """Return what is wrong with a part, or None if nothing is.
+    """Return what is wrong with a part, or None if the part is right.
 
-    The text follows the name of the part: "has no member at byte 0".
+    The caller puts the name of the part before the text, such as "has no member at byte 0".
 
     Args:
         members: all members, in the order of their offsets.
         position: the position of the first member that begins in the part.
         disks: the parts.
-        read: returns the bytes in a range of the archive.
+        read: function that returns the bytes in a range of the archive.
     """
     offset = members[position].offset
     if read(ByteRange(offset, offset + len(LOCAL_SIGNATURE))) != LOCAL_SIGNATURE:
@@ -300,8 +301,8 @@ def _find_part_fault(
     if previous.stop - previous.offset < LOCAL_LENGTH:  # no room for a complete local header
         return None
     header = read(ByteRange(previous.offset, previous.offset + LOCAL_LENGTH))
-    # Number of bytes by which the data of the previous member would extend into this part. `stop`
-    # is only the offset of the next member.
+    # Number of bytes by which the data of the previous member would extend into this part.
+    # `previous.stop` is the offset of the next member, not the end of the data.
     excess = find_data_stop(previous, header) - previous.stop
     if excess <= 0:
         return None
@@ -314,13 +315,14 @@ def locate_part(location: Location, number: int, *, is_last: bool = False) -> Lo
     Args:
         location: location of the archive.
         number: number of the part, from 1.
-        is_last: whether this is the last part. In a split archive, it has the archive's name.
+        is_last: whether this is the last part. In a split archive, the last part has the archive's
+            name.
     """
     if not location.store.has_neighbours:
         return None
     path, question_mark, query = _split_query(location)
     piece_name = _FIRST_PIECE.search(path)
-    if piece_name is not None:  # a.zip.001, a.zip.002: the last part has a number, too
+    if piece_name is not None:  # a.zip.001, a.zip.002: every piece has a number, even the last one
         digits = len(piece_name["number"])
         path = f"{path[:-digits]}{number:0{digits}}"
     elif not path.lower().endswith((".zip", ".zipx")):
@@ -333,9 +335,9 @@ def locate_part(location: Location, number: int, *, is_last: bool = False) -> Lo
 def make_archive_test(location: Location, pin: Pin, destination: Location) -> Callable[[str], bool]:
     """Return a function that tests whether a key is that of the archive or of one of its parts.
 
-    A file can have several paths, because of linked folders or case-insensitive file systems. The
-    other paths are tested only if the archive lies below the folder `destination`, because the test
-    takes time.
+    A file can have several paths, because of linked folders or case-insensitive file systems.
+    Recognizing all of them takes system calls, so this is done only if the archive lies below the
+    folder `destination`.
     """
     count = len(pin.parts or ())
     parts = [
@@ -347,8 +349,8 @@ def make_archive_test(location: Location, pin: Pin, destination: Location) -> Ca
     folder = os.path.realpath(destination.key).rstrip("/") + "/"
     if not any(fold_key(os.path.realpath(key)).startswith(fold_key(folder)) for key in keys):
         return keys.__contains__
-    # To save system calls, `is_part` compares a file only with the part that has the same name. A
-    # part at the end of a symbolic link has two names: that of the link and that of the file.
+    # To save system calls, `is_part` compares a file only with the part that has the same name. If
+    # `keys` has a symbolic link to a part, the part has two names: of the link, and of the file.
     paths_by_name = {
         fold_key(path.name): path for key in keys for path in (Path(key), Path(key).resolve())
     }
@@ -369,8 +371,8 @@ def make_archive_test(location: Location, pin: Pin, destination: Location) -> Ca
 def advise_name(location: Location) -> str | None:
     """Return advice on which part to specify as the archive, or None if the name fits no part.
 
-    A piece is called ``a.zip.002``. An earlier part of ``a.zip`` is called ``a.z01``; an earlier
-    part of ``a.zipx``, ``a.zx01``.
+    For example, ``a.zip.002`` is a piece, ``a.z01`` is an earlier part of ``a.zip``, and ``a.zx01``
+    is an earlier part of ``a.zipx``.
     """
     name = _file_name(location)
     piece = _PIECE.search(name)
@@ -389,7 +391,7 @@ def _file_name(location: Location) -> str:
 
 
 def _split_query(location: Location) -> tuple[str, str, str]:
-    """Return the path, the question mark and the query; only a URL can have the last two."""
+    """Return the path, the question mark and the query. Only URLs have a query."""
     if not location.store.is_url:
         return location.key, "", ""
     return location.key.partition("?")

@@ -21,13 +21,13 @@ from s3unzip.model import STORE_KINDS, Location, StoreKind
 from s3unzip.options import HelpSection, RunOption, option_words
 from s3unzip.settings import OTHER_BUCKETS
 
-# A URL without "http://", with too few slashes, or with a query. The group `server` includes the
-# path, and `query` is a query or a fragment.
+# A URL that is almost an endpoint: without "http://", with too few slashes, or with a query. The
+# group `server` includes the path; the group `query` is a query or a fragment.
 _ALMOST_ENDPOINT = re.compile(
     r"(?!https?://[^?#]*\Z)(?:(?P<scheme>https?):/{0,2})?"
     r"(?P<server>(?:\[[^]/]*\]|[^/?#\s:]+)(?::\d+)?(?:/[^?#\s]*)?)(?P<query>(?:[?#].*)?)"
 )
-STARTUP_SECONDS = 30.0  # an endpoint that is unreachable this early is probably wrong
+STARTUP_SECONDS = 30.0  # an endpoint that is unreachable within this time is probably wrong
 S3_CONNECTIONS = 64  # number of connections that are kept open
 # The environment variables for fields of a `StoreConfig`. The first variable that is set applies.
 VARIABLES = {
@@ -42,18 +42,18 @@ OTHER_ARNS = {
     "s3express": "a directory bucket (S3 Express One Zone)",
     "s3tables": "a table bucket",
 }
-ARN = "arn:"  # prefix of the bucket name if it stands for an access point
+ARN = "arn:"  # a bucket that begins with this prefix is an access point
 PROXY_LOGIN = (  # advice for the status 407
     "the proxy requires a login: write http://USER:PASSWORD@HOST:PORT in HTTPS_PROXY or HTTP_PROXY"
 )
-HOME_ADVICE = "records of runs are kept there; set S3UNZIP_HOME to use another folder"
+HOME_ADVICE = "this folder keeps the records of runs; set S3UNZIP_HOME to use another folder"
 # Patterns are compiled on first use, because few commands need all of them.
 _ARN = (
     r"(?s)arn:aws[a-z-]*:(?P<service>[a-z0-9-]+):(?P<region>[a-z0-9-]*):(?P<account>|[0-9]{12})"
     r":(?P<resource>.*)\Z"
 )
-# Text after the last colon of a host. It may be the beginning of a password with a slash, which
-# ends the host, so it must not be shown.
+# Text after the last colon of a host, unless it is a port. It may be the beginning of a password
+# with a slash, which ends the host, so messages do not show it.
 _NOT_A_PORT = r":(?![0-9]*\Z)[^]:@]*\Z"
 _ACCESS_POINT = r"(?s)accesspoint[:/](?P<name>[a-z0-9-]{3,50})(?:/(?P<key>.*))?\Z"
 
@@ -78,7 +78,7 @@ def parse_source(text: str) -> Location:
 
 
 def parse_destination(text: str) -> Location:
-    """Return the location of the prefix that `text` names; its key is empty or ends in a slash."""
+    """Return the location that `text` names; the key is empty or ends in a slash."""
     if not text:
         raise UsageError("DEST is empty; is a variable of your shell not set?")
     if text == "-":
@@ -99,8 +99,8 @@ def parse_location(text: str) -> Location:
     scheme, separator, path = text.partition("://")
     scheme = scheme.lower()
     if not separator:
-        # A text with one of these prefixes is never read as a path: such a path can be written as
-        # ./s3:/a. The advice keeps the ARN of an access point, for which the match is empty.
+        # Text with one of these prefixes is never read as a path; ./s3:/a is always a path. The ARN
+        # of an access point gives an empty match, so that the advice contains the whole ARN.
         wrong_prefix = re.match(r"(?i)(s3:/?|s3//|arn:aws[a-z-]*:s3:::|(?=arn:aws))(?=[^/])", text)
         if wrong_prefix is not None:
             raise UsageError(
@@ -112,7 +112,7 @@ def parse_location(text: str) -> Location:
         if not slash or host not in {"", "localhost"}:
             raise UsageError(f"{text}: a file:// URL has a whole path: file:///folder/name")
         return Location("file", "", absolute_path(f"/{unquote(path_below)}"))
-    kind = STORE_KINDS.get(scheme, StoreKind())  # an undeclared scheme has the defaults
+    kind = STORE_KINDS.get(scheme, StoreKind())  # an unknown scheme has the defaults of `StoreKind`
     if kind.has_prefixes:
         bucket, key = split_bucket(path)
         if kind.takes_s3_options:
@@ -145,7 +145,7 @@ def split_bucket(path: str) -> tuple[str, str]:
     """
     arn = re.match(_ARN, path)
     if arn is not None and arn.group("service", "region", "account") == ("s3", "", ""):
-        path = arn["resource"]  # of a bucket or an object
+        path = arn["resource"]  # BUCKET or BUCKET/KEY
     elif arn is not None:
         point = re.match(_ACCESS_POINT, arn["resource"])
         if point is not None:
@@ -221,7 +221,7 @@ def check_endpoint(url: str, name: str = "--endpoint-url") -> None:
                 for label in [encoded.encode().decode("punycode")]
             )
             and parts.port != 0
-            # A slash in a password ends the host early, so that the "@" is in the path.
+            # A slash in a password ends the host early, and the "@" is then in the path.
             and "@" not in parts.path
         )
     except (OSError, ValueError):  # a port that is not a number, or a broken IP address
@@ -229,7 +229,7 @@ def check_endpoint(url: str, name: str = "--endpoint-url") -> None:
     if not is_valid or re.search(r"[?#<>`\s\x00-\x1f\x7f]", url):
         refusal = "not a URL that begins with http:// or https://"
         almost_valid = _ALMOST_ENDPOINT.fullmatch(url)
-        if almost_valid and "@" not in url:  # no example may contain a password
+        if almost_valid and "@" not in url:  # the example must not contain a password
             if almost_valid["query"]:
                 refusal += " and has no query"
             refusal += f", like {almost_valid['scheme'] or 'http'}://{almost_valid['server']}"
@@ -242,7 +242,7 @@ def check_endpoint(url: str, name: str = "--endpoint-url") -> None:
 def runs_home() -> Location:
     """Return the folder below which runs are kept.
 
-    If ``S3UNZIP_HOME`` is not set, the folder follows the XDG base directory specification.
+    Without ``S3UNZIP_HOME``, the folder follows the XDG base directory specification.
     """
     home = (
         os.environ.get("S3UNZIP_HOME")
@@ -284,8 +284,8 @@ def find_proxy(url: str) -> str | None:
 class StoreConfig(Struct, frozen=True, omit_defaults=True):
     """The settings for reaching stores, without secrets: credentials come from boto3's chain.
 
-    If a setting is missing for the destination, the setting of the source is used. The records of a
-    run in S3 are accessed with the settings of the destination. Times are in seconds.
+    If a setting is missing for the destination, the setting of the source is used. If the records
+    of a run are in S3, the settings of the destination apply to them. Times are in seconds.
     """
 
     # The folder, or the S3 prefix ending in "/", below which runs are kept.
@@ -356,12 +356,12 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
         RunOption(
             "--dest-no-sign-request", "Read a public DEST without credentials.", HelpSection.STORES
         ),
-    ] = False  # used by verify: the destination is publicly readable
+    ] = False  # for verify, which can read a public destination
     destination_owner: str | None = None  # account that must own the destination bucket
     destination_kms_key: Annotated[
         str | None,
         RunOption(
-            "--kms-key ARN", "Encrypt what is written to S3 with this key.", HelpSection.STORES
+            "--kms-key ARN", "KMS key that encrypts what is written to S3.", HelpSection.STORES
         ),
     ] = None  # None: default encryption of the bucket
     other_hosts: bool = False  # follow redirects from a web server to other hosts
@@ -372,23 +372,23 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
     # Maximum time for a PUT of a few MiB, including sending the body. For a part, the limit applies
     # to each 128 KiB that is sent, and to the wait for the response.
     put_seconds: float = 80.0
-    # For UploadPartCopy and CompleteMultipartUpload, during which S3 sends nothing.
+    # Maximum time without a byte during UploadPartCopy and CompleteMultipartUpload.
     slow_seconds: float = 600.0
 
     def startup_ends(self) -> float:
-        """Return the monotonic time when the startup ends, or 0.0 if it is over."""
+        """Return the monotonic time when the startup ends, or 0.0 if there is no startup."""
         if self.check_reachable:
             return time.monotonic() + STARTUP_SECONDS
         return 0.0
 
     def at_destination(self) -> Self:
-        """Return the configuration for using the destination as a source; idempotent."""
+        """Return the configuration in which the destination is the source; idempotent."""
         return replace(
             self,
             endpoint_url=self.destination_endpoint_url or self.endpoint_url,
             region=self.destination_region or self.region,
             profile=self.destination_profile or self.profile,
-            unsigned=self.destination_unsigned,  # `unsigned` is only for the source
+            unsigned=self.destination_unsigned,  # `self.unsigned` applies only to the source
             request_payer=False,
             destination_endpoint_url=None,
             destination_region=None,

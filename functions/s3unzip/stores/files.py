@@ -1,7 +1,4 @@
-"""Files: messages for system errors, and sources that read archives.
-
-The sources read archives from files, or from readers that are already open.
-"""
+"""Messages for system errors, and sources that read archives from files or open readers."""
 
 import errno
 import itertools
@@ -90,7 +87,7 @@ def _file_in_the_way(path: str) -> str:
 
 
 def _explain_archive(error: OSError, path: str) -> errors.S3UnzipError:
-    """Return the error for an archive that cannot be read; if it is missing, add similar names."""
+    """Return the error for an archive that cannot be read; if missing, list similar names."""
     if error.errno == errno.EISDIR:
         return errors.StorageError(
             f"{path}: is a folder; name an archive in it (s3unzip run takes folders too)"
@@ -113,7 +110,7 @@ def _near_names(path: Path) -> str:
         return ""
     # If `path` is a symbolic link to a missing file, the link itself is left out.
     names = {entry.name.lower(): entry.name for entry in entries if entry.name != path.name}
-    # The cutoff is a similarity; that of equal names is 1.
+    # The cutoff is the minimum similarity; equal names have similarity 1.
     near = difflib.get_close_matches(path.name.lower(), names, n=3, cutoff=0.77)
     return ", ".join(repr(names[name]) for name in near)
 
@@ -137,14 +134,14 @@ def make_folders(path: Path, mode: int) -> None:
 
 
 class FileSource(Source):
-    """Reads archives, given their absolute paths."""
+    """Reads archives at absolute paths."""
 
     def tail(self, location: Location, length: int) -> Tail:
         with _opened(location.key) as file:
             pin = _pin_of(file)
             start = file.seek(max(0, pin.size - length))
-            # If the file grows in the meantime, the new bytes are not read, because the pin does
-            # not cover them.
+            # The file may have grown since the pin was read. The pin does not cover the new bytes,
+            # so they are not read.
             return Tail(file.read(pin.size - start), pin, os.fstat(file.fileno()).st_mtime)
 
     def stat(self, location: Location) -> Tail:
@@ -197,9 +194,9 @@ class BinaryReader(Protocol):
 
 
 class ReaderSource(Source):
-    """A source with a single archive, which is an open reader.
+    """A source with a single archive: the content of an open reader.
 
-    The caller closes the reader. A lock ensures that only one thread at a time uses it.
+    The caller closes the reader. A lock ensures that one thread at a time uses the reader.
     """
 
     def __init__(self, reader: BinaryReader) -> None:
@@ -240,7 +237,8 @@ class ReaderSource(Source):
 def _opened(path: str) -> Iterator[BufferedReader]:
     """Open an archive, and translate any `OSError` in the block."""
     try:
-        # Opening a FIFO may never return. Opening a folder raises an error.
+        # Opening a FIFO may never return, so only files and folders are opened. Opening a folder
+        # raises an error.
         if stat.S_IFMT(Path(path).stat().st_mode) not in {stat.S_IFREG, stat.S_IFDIR}:
             raise errors.StorageError(
                 f"{path}: is a pipe or a device; an archive is read from its end, so save it in a "

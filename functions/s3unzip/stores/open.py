@@ -1,11 +1,12 @@
 """Open the store for a location, and check buckets, names and keys before a run begins.
 
-Each kind of store is imported when the first location of that kind is opened, so that ``s3unzip
---help`` needs neither botocore nor obstore. A `StoreConfig` can be sent to a worker process; the
-opened stores cannot.
+The adapter of a store is imported when the first location in that store is opened, so that
+``s3unzip --help`` needs neither botocore nor obstore. A worker process receives a `StoreConfig` and
+opens stores of its own.
 
-If the log level is DEBUG (``-vv``) when an adapter is opened, the adapter logs each attempt at a
-request with its kind, object, result and duration. Requests for the records of runs are not logged.
+If the log level is DEBUG (``-vv``) when an adapter is opened, the adapter logs the kind, the
+object, the result and the duration of each attempt. Requests for the records of runs are not
+logged.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ from s3unzip.stores.ports import (
 )
 from s3unzip.stores.run_store import ObjectRunStore
 
-if TYPE_CHECKING:  # these import botocore, obstore and urllib3
+if TYPE_CHECKING:  # importing these modules would import botocore, obstore and urllib3
     from s3unzip.stores.s3.credentials import ProfileKeys
     from s3unzip.stores.s3.session import Session
     from s3unzip.stores.web import WebSource
 
 NOWHERE = Location("nowhere", "", "")  # objects written to this location are discarded
 CALLS_AT_ONCE = 32
-# Returns the settings in a `StoreConfig` that affect a session.
+# Returns the settings of a `StoreConfig` for which a session is opened.
 _session_key = attrgetter(
     *("endpoint_url", "region", "addressing_style", "profile", "unsigned", "request_payer")
 )
@@ -59,7 +60,7 @@ _KMS_KEY = (
 )
 
 
-# The text to log for a call, by method; `root` is the text to put before a key.
+# The text to log for a call, by method; `root` is the location of the bucket, "s3://bucket/".
 _SOURCE_TEXTS = {
     "tail": "get {location} last {length} bytes",
     "stat": "head {location}",
@@ -87,7 +88,7 @@ class NowhereDestination(Destination):
     """Accepts every object and discards it."""
 
     keeps_metadata = True
-    part_limits = PartLimits()  # limits of Amazon S3, so that members are split as for S3
+    part_limits = PartLimits()  # limits of Amazon S3, so members are cut into parts as for S3
 
     def _ignore(self, *_: object, **__: object) -> None:
         """Do nothing, because there are no objects."""
@@ -118,7 +119,8 @@ class OpenedStores:
 
     Args:
         config: settings for reaching the stores.
-        session: existing session of the destination. A source with equal settings shares it.
+        session: existing session of the destination. A source with equal settings uses the same
+            session.
         ask: function that requests keys from the main process. None in the main process itself.
     """
 
@@ -127,7 +129,7 @@ class OpenedStores:
     ) -> None:
         self._config = config
         self._ask_main_process = ask
-        # The keys of a worker, by profile; empty in the main process, which uses the shared keys.
+        # The keys by profile, in a worker. The main process uses `shared_keys` instead.
         self._keys: dict[str | None, ProfileKeys] = {}
         self._lock = threading.Lock()
         self._sessions: dict[tuple[object, ...], Session] = {}  # by the settings in `_session_key`
@@ -136,7 +138,7 @@ class OpenedStores:
         self._web: WebSource | None = None
 
     def end_startup(self) -> None:
-        """From now on, retry requests to unreachable servers: each server has answered before."""
+        """From now on, retry requests to an unreachable server: each server has answered once."""
         with self._lock:
             self._config = replace(self._config, check_reachable=False)
             for client in (self._web, *self._sessions.values()):
@@ -156,7 +158,7 @@ class OpenedStores:
             case "http" | "https":
                 from s3unzip.stores.web import WebSource
 
-                # All archives on the web share the connections of this source.
+                # All archives on the web share one source, and so its connections.
                 with self._lock:
                     if self._web is None:
                         self._web = _traced(WebSource(self._config), _SOURCE_TEXTS)
@@ -185,7 +187,7 @@ class OpenedStores:
                 raise UsageError(f"{location}: a destination must be an s3:// URL or a path")
 
     def run_store(self, run: str, calls: Calls | None = None) -> ObjectRunStore:
-        """Return the store for the objects of one run, with `calls` or calls of its own."""
+        """Return the run store of one run; its `Calls` is `calls`, or a new one if that is None."""
         work = self._config.work
         key = work.key
         if work.store.has_folders and not key.endswith("/"):
@@ -206,7 +208,7 @@ class OpenedStores:
                 from s3unzip.stores.folder import FolderDestination
 
                 folder = FolderDestination(home.key, private=True)
-                # Files are read and written without requests, so no counts are reported for them.
+                # Files need no requests, so `calls`, whose counts are reported, is not used.
                 uncounted = Calls(Clock(), 0.0, CALLS_AT_ONCE)
                 return ObjectRunStore(home, FileSource(), folder, uncounted)
             case _:
@@ -221,12 +223,12 @@ class OpenedStores:
         key = _session_key(access)
         with self._lock:
             if key not in self._sessions:
-                keys = None  # the session uses the shared keys of the main process
+                keys = None  # in the main process, the session uses `shared_keys`
                 if self._ask_main_process is not None:
                     keys = self._keys.setdefault(
                         access.profile, ProfileKeys(access.profile, self._ask_main_process)
                     )
-                option = "--endpoint-url"  # the advice for an unreachable server names this option
+                option = "--endpoint-url"  # named in the advice for an unreachable server
                 is_destination = key == _session_key(self._config.at_destination())
                 if is_destination and self._config.destination_endpoint_url is not None:
                     option = "--dest-endpoint-url"
@@ -235,10 +237,10 @@ class OpenedStores:
 
 
 def check_buckets(config: StoreConfig, source: Location, destination: Location) -> None:
-    """Check, with a request to each bucket, that it exists and can be reached.
+    """Send a request to each bucket; raise an error if it does not exist or cannot be reached.
 
-    Locations outside S3 are not checked. The main process does this once, so that its workers need
-    not.
+    Locations outside S3 are not checked. The main process calls this function once, so that its
+    workers need not check the buckets.
     """
     stores = OpenedStores(config)
     for location, access in ((source, config), (destination, config.at_destination())):
@@ -247,7 +249,10 @@ def check_buckets(config: StoreConfig, source: Location, destination: Location) 
 
 
 def check_names(config: StoreConfig, source: Location, destination: Location | None) -> None:
-    """Refuse names that cannot exist in AWS; send no request, and ask for no MFA code."""
+    """Refuse names of buckets and KMS keys that AWS cannot have.
+
+    This sends no request, and never asks the user for an MFA code.
+    """
     access_to_destination = config.at_destination()
     for location, access in ((source, config), (destination, access_to_destination)):
         if location is None or not location.store.takes_s3_options:
@@ -267,16 +272,16 @@ def check_names(config: StoreConfig, source: Location, destination: Location | N
 
 
 def reaches_aws(access: StoreConfig) -> bool:
-    """Return whether requests with `access` go to AWS, and not to another server."""
+    """Return whether requests with the settings `access` go to AWS, and not to another server."""
     from s3unzip.stores.s3.aws_session import AwsSession
 
     return AwsSession(access).reaches_aws
 
 
 def sign_in(config: StoreConfig, destination: Location) -> None:
-    """Get the keys of the destination's own profile now, because they may need an MFA code.
+    """Look up the keys of the destination's own profile before the run.
 
-    During a run, the user is never asked for a code.
+    The profile may need an MFA code, and the user is never asked for a code during a run.
     """
     has_own_keys = config.destination_profile is not None and not config.destination_unsigned
     if has_own_keys and destination.store.takes_s3_options:
@@ -291,7 +296,7 @@ def _traced(adapter: T, texts: Mapping[str, str], root: str = "") -> T:
     Args:
         adapter: source or destination.
         texts: texts to log for a call, by method.
-        root: text to put before each key.
+        root: location of the bucket, to be logged before each key.
     """
     if _log.isEnabledFor(logging.DEBUG):
         for name, text in texts.items():
@@ -303,9 +308,9 @@ def _log_calls(method: Callable[..., Any], text: str, root: str) -> Callable[...
     """Return a method that logs its calls; a generator is logged when it ends.
 
     Args:
-        text: text to log, in which `{root}` and the method's parameter names in braces are replaced
-            by their values.
-        root: text to put before each key.
+        text: text to log, with `{root}` and the names of the method's parameters in braces. Their
+            values replace them.
+        root: location of the bucket, to be logged before each key.
     """
     import inspect
 

@@ -1,7 +1,7 @@
-"""The objects of a run: below `<home>runs/<run>/` in a destination store, or in memory.
+"""Run stores: they keep the objects of one run below ``runs/<run id>/`` in a store, or in memory.
 
-The objects are the plan, the members, the outcomes and the report. Their names are relative to the
-run.
+The objects of a run are its plan, its members, its outcomes and its report. The name of an object
+is relative to ``runs/<run id>/``.
 """
 
 import threading
@@ -29,18 +29,18 @@ from s3unzip.stores.ports import Destination, Kind, ObjectFacts, Upload
 from s3unzip.zip import ByteRange
 
 T = TypeVar("T")
-PART = 16 * 1024**2  # size of a part, in bytes; a smaller record is written by one PUT
+PART = 16 * 1024**2  # size of a part, in bytes; a smaller object is written by one PUT
 TYPES = {"json": "application/json", "jsonl": "application/jsonl", "html": "text/html"}
 
 
 class ObjectRunStore:
-    """The objects of one run in a destination; threads may share it.
+    """The objects of one run in a bucket or a folder; threads may share a run store.
 
     Unlike the adapters, this class retries requests itself. A write may need many requests, and its
     pieces can be read only once, so a caller could not repeat the write.
 
     Args:
-        home: location whose key is the prefix of all keys.
+        home: location of the run; the key of an object is the key of `home` and the object's name.
         source: source that reads the objects written by `store`.
         store: destination of the objects.
         calls: `Calls` object that retries and counts the requests.
@@ -97,19 +97,22 @@ class ObjectRunStore:
             try:
                 self._run("abort", lambda: self._store.abort_upload(upload))
             except S3UnzipError as trouble:  # a lifecycle rule of the bucket deletes the parts
-                error.add_note(f"and its upload was not aborted: {trouble}")
+                error.add_note(f"the upload of {key} was not aborted: {trouble}")
             raise
         return size
 
     def create(self, name: str, body: bytes) -> None:
-        """Write a small object, or raise `ConflictError` if it exists.
+        """Write a small object, or raise `ConflictError` if the object exists.
 
-        If several writers call this method at once, one of them succeeds.
+        If several writers call this method at once, exactly one of them succeeds.
         """
         self._put(name, body, if_absent=True)
 
     def replace(self, name: str, old: bytes, new: bytes) -> None:
-        """Replace `old` with a small object, or raise `ConflictError` if `old` is not current."""
+        """Replace the bytes `old` of a small object with `new`.
+
+        Raises `ConflictError` if the object is missing or has other bytes than `old`.
+        """
         key = self._home.key + name
         # If the object changes after this HEAD, its ETag changes, and S3 refuses the PUT.
         stored = self._run("head", lambda: self._store.head(key))
@@ -125,8 +128,8 @@ class ObjectRunStore:
     def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
         """Return the object, or only bytes [start, stop).
 
-        Raises `NotFoundError` if the object is missing, and `UnreadableRecordError` if it ends
-        before `stop`.
+        Raises `NotFoundError` if the object is missing, and `UnreadableRecordError` if the object
+        ends before `stop`.
         """
         if span is not None and span[0] >= span[1]:  # HTTP cannot express empty ranges
             return b""
@@ -134,8 +137,8 @@ class ObjectRunStore:
         try:
             data = self._run("get", lambda: b"".join(self._store.read(key, span)))
         except StorageError as error:
-            # A missing permission, bucket or object each raises its own error class. Any other
-            # error means that the object ends before the range begins, which S3 answers with 416.
+            # A missing permission, bucket or object raises a subclass of `StorageError`. A plain
+            # `StorageError` means that the object ends before the range begins (status 416 of S3).
             if span is None or type(error) is not StorageError:
                 raise
             raise UnreadableRecordError(str(error)) from error
@@ -148,11 +151,11 @@ class ObjectRunStore:
     def stream(self, name: str) -> Iterator[bytes]:
         """Yield the object in pieces; if a large body breaks, request the rest of it."""
         location = replace(self._home, key=self._home.key + name)
-        # One request returns the version and the end. For most records, the end is the whole
-        # record.
+        # One request returns the version and the last `PART` bytes. Most records have no more
+        # bytes.
         tail = read_end(self._source, location, self._calls, PART, store="work")
-        # Reading by version id requires an additional permission. The ETag pins the object just as
-        # well.
+        # Reading by version id requires an additional permission, and the ETag is enough to pin the
+        # object.
         record = self._source.pinned(location, replace(tail.pin, version_id=None))
         yield from map(
             bytes,
@@ -169,7 +172,7 @@ class ObjectRunStore:
         )
 
     def delete(self, names: Sequence[str]) -> None:
-        """Delete the objects; ignore any that no longer exist."""
+        """Delete the objects; an object that no longer exists is no error."""
         keys = [self._home.key + name for name in names]
         for start in range(0, len(keys), PAGE_KEYS):
             self._run("delete", partial(self._store.delete, keys[start : start + PAGE_KEYS]))
@@ -178,12 +181,12 @@ class ObjectRunStore:
         """Complete an upload of `size` bytes.
 
         If the store completes the upload but the response is lost, the next attempt finds no
-        upload. The response can also leave open whether the upload is complete. In both cases, the
-        size of the object shows it.
+        upload. Some responses do not say whether the upload is complete (`UnconfirmedError`). In
+        both cases, the upload is complete if the object has `size` bytes.
         """
         attempt_numbers = count(1)
 
-        def complete_once() -> None:  # called once for each attempt
+        def complete_once() -> None:  # sends one attempt
             is_first = next(attempt_numbers) == 1
             try:
                 self._store.complete_upload(upload, parts, if_absent=False)
@@ -199,7 +202,7 @@ class ObjectRunStore:
 
 
 class MemoryRunStore:
-    """Like `ObjectRunStore`, with objects in the memory of this process; threads may share it."""
+    """Like `ObjectRunStore`, but the objects are in memory; threads may share a run store."""
 
     def __init__(self, objects: dict[str, bytes] | None = None) -> None:
         self.objects = {} if objects is None else objects  # objects by name

@@ -51,7 +51,7 @@ def _fill(world: World, files: Files) -> Request:
         ),
         (
             dict(zip((*NAMES[:3], "last.part"), SPLIT.values(), strict=True)),
-            r".*it has 4 parts; name it NAME\.zip, beside NAME\.z01.*",
+            r".*the archive has 4 parts; name the last one NAME\.zip, beside NAME\.z01.*",
         ),
         ({"a.z01": SPLIT["a.z01"]}, r".*give its last part as the archive: a\.zip"),
         ({"A.Z02": SPLIT["a.z01"]}, r".*give its last part as the archive: A\.ZIP"),
@@ -67,11 +67,11 @@ def _fill(world: World, files: Files) -> Request:
         ),
         (
             _without(PIECES, "a.zip.004"),
-            r".*is missing: a\.zip\.004; the first 3 do not contain the archive's end.*",
+            r".*is missing: a\.zip\.004; the first 3 parts do not contain the archive's end.*",
         ),
         (
             {"a.002": PIECES["a.zip.002"], "a.001": PIECES["a.zip.001"]},
-            r".*is missing: a\.003; the first 2 do not contain the archive's end.*",
+            r".*is missing: a\.003; the first 2 parts do not contain the archive's end.*",
         ),
         (_without(PIECES, "a.zip.002") | {"a.zip.001": b"no archive"}, "no-eocd.*"),
     ],
