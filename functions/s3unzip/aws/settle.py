@@ -133,7 +133,7 @@ def _end_failed(
         pin=run_input.pin,
     )
     if settled is None:
-        logger.warning("nothing is known about the run", status=detail["status"])
+        logger.warning("run has neither request nor records", status=detail["status"])
         return
     report, is_first = settled
     # A report with another time was written by another execution or by the intake function.

@@ -164,7 +164,7 @@ def _print_estimate(estimate: Estimate) -> None:
         sys.stdout.write("\nnothing is billed for this run\n")
     elif cost.unavoidable:
         sys.stdout.write(
-            f"{cost.unavoidable_share:.1%} is one PUT a member, which every tool pays\n"
+            f"{cost.unavoidable_share:.1%} is for one PUT a member, which every tool needs\n"
         )
 
 

@@ -57,7 +57,7 @@ class Step:
         """Raise `DeadlineError` if the worker's time is nearly over."""
         margin = self.context.tuning.margin_seconds  # time to write the outcomes
         if self.context.clock.remaining() < margin:
-            raise errors.DeadlineError(f"{margin:.0f} s before the worker's time limit")
+            raise errors.DeadlineError(f"stopped {margin:.0f} s before the worker's time limit")
 
 
 class TaskAttempt(Step):
