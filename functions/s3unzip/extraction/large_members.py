@@ -167,7 +167,9 @@ def stream_whole(attempt: TaskAttempt, row: PlannedMember, room: int | None = No
             the member `is_wrapped` and its object turns out to be larger, the object is uploaded
             again.
     """
-    attempt.current_member_bytes = 0  # if the member is uploaded again, its bytes are counted again
+    # If the member is read again, its bytes and its warnings are counted again.
+    attempt.current_member_bytes = 0
+    attempt.warnings.clear()
     limits = attempt.destination.part_limits
     if room is None:
         room = stored_size(row.member, attempt.run.options)

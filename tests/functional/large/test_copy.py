@@ -193,6 +193,14 @@ def test_what_cannot_be_copied_is_streamed(tuning: Tuning, case: str) -> None:
     assert report.rounds <= 3
 
 
+def test_a_member_that_is_read_again_has_its_warnings_once() -> None:
+    """What its descriptor lacks is found before the copy that is refused, and by the stream."""
+    World(WHOLE, MemoryStores(out=FailingCopies(last=REFUSED))).run(
+        zips.build(zips.Entry("s.bin", CONTENT, descriptor="bare32")),
+        warnings={"dd-missing-signature": 1},
+    )
+
+
 def test_throttling_is_no_refusal_to_copy() -> None:
     """A throttled try does not count among the faults of a part, after which it is uploaded."""
     bucket = FailingCopies(
