@@ -140,8 +140,8 @@ def _read_bits(words64: NDArray[np.uint64], offsets: NDArray[np.int64]) -> NDArr
 def _inflates(data: bytes, bit: int, input_bytes: int, *, uses_zlib: bool, at_end: bool) -> bool:
     """Return whether `input_bytes` bytes of `data` are a valid stream from position `bit`.
 
-    If fewer bytes follow, they must all be valid. `at_end` is as in `find_boundary`. zlib refuses
-    more streams than ISA-L does.
+    If fewer bytes follow, all of them must be valid. `at_end` has the same meaning as in
+    `find_boundary`. zlib refuses more streams than ISA-L does.
     """
     start = bit // 8
     chunk = align(data[start : start + input_bytes], bit % 8)

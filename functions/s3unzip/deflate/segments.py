@@ -95,8 +95,8 @@ SECOND_WINDOW: Final = b"".join(
     bytes([high | 0x80]) * 128 + bytes([high]) * 128 for high in range(128)
 )
 
-# The exception that ISA-L raises is not a subclass of `zlib.error`. Its type stubs declare an
-# instance.
+# The exception that ISA-L raises is not a subclass of `zlib.error`. The type stubs declare this
+# class as an instance.
 InflateError: Final = cast("type[Exception]", isal_zlib.error)
 _SENTINEL_TEXT: Final = b"s3unzip!"  # the output of the sentinel block
 
@@ -262,7 +262,7 @@ class SegmentInflater:
         if is_first and chunk:
             chunk = align(bytes(chunk), self._first_bit)
         yield from self._drain(chunk)
-        # Counted from the end of the chunk, because `align` can lengthen its beginning.
+        # This counts from the end of the chunk, because `align` can lengthen the beginning.
         self._first_unused = self._position - len(self._last_byte) - len(self._inflate.unused_data)
 
     def finish(self) -> tuple[bytes, Arrival]:

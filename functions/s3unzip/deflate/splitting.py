@@ -14,7 +14,7 @@ Rules:
 * All workers must use equal segmentations, so that they find the same boundaries.
 * A call can be repeated: the same bytes always produce the same result.
 * `link_segments` needs all scans. If it refuses them, inflate the member as one stream.
-* No function checks a CRC-32, because the directory declares only that of the whole member.
+* No function checks a CRC-32: the directory declares only the CRC-32 of the whole member.
 """
 
 import zlib
@@ -72,7 +72,8 @@ class ScannedSegment(Record, frozen=True, tag="scanned 3"):
 
     `first` and `second` are the last 32 KiB of output after the first and the second invented
     window. If the segment has less output, both begin with the end of the invented window, so the
-    positions of those bytes are also known. `first` can be shorter only for segment 0.
+    positions of those bytes are also known. `first` is shorter only for segment 0, and is empty if
+    the ending is "missed" or "broken".
     """
 
     start_bit: int
@@ -123,7 +124,7 @@ def scan_bits(start_bit: int, stop_bit: int | None, chunks: Iterable[Buffer]) ->
         for start in range(0, len(chunk), _STEP_BYTES):
             data = chunk[start : start + _STEP_BYTES]
             tails = _extend_tails(tails, [inflater.feed(data) for inflater in inflaters])
-            del inflaters[len(tails) :]  # one tail is left if both were equal
+            del inflaters[len(tails) :]  # if both tails were equal, one is left
     endings = [inflater.finish() for inflater in inflaters]
     tails = _extend_tails(tails, [[last_output] for last_output, _ in endings])
     _, arrival = endings[0]
@@ -172,19 +173,19 @@ def scan_segment(
     Reads about 1.5 MiB to find each boundary, and reads the segment once for each scan. If a scan
     finds no block header at its stop bit, that bit is a false boundary, and the scan is repeated up
     to the next boundary. The last of `_MAX_SCANS` scans is returned even if its stop bit is a false
-    boundary. `link_segments` then refuses it.
+    boundary. `link_segments` then refuses that scan.
 
     Args:
         max_segments: maximum number of segments that the scan may cover: this one and the later
-            ones that join it. If it would cover more, the function returns None. Without the scan
-            of this segment, `link_segments` refuses the stream. None: no limit.
+            ones that join it. If the scan would cover more, the function returns None, and without
+            this scan, `link_segments` refuses the stream. None: no limit.
     """
     start_bit = locate(layout, segment, read)
     if start_bit is None:
         return None
     if max_segments is None:
         max_segments = layout.count
-    # The scan may stop where one of these begins. At the last one, it covers `max_segments`.
+    # The scan may stop where any of these segments begins: it covers at most `max_segments`.
     next_segments = range(segment + 1, min(layout.count, segment + max_segments + 1))
     stop_bits = (locate(layout, next_segment, read) for next_segment in next_segments)
     boundaries = (bit for bit in stop_bits if bit is not None)
@@ -250,7 +251,7 @@ def link_segments(scans: Iterable[ScannedSegment], compressed_size: int) -> Iter
         next_bit = scan.stop_bit
         offset += scan.arrival.length
         try:
-            window = scan.resolve(window, offset)  # of the next segment, which begins at `offset`
+            window = scan.resolve(window, offset)  # the window of the next segment
         except IndexError as error:  # a byte was copied from before the beginning of the stream
             raise _join_error(f"segment from bit {scan.start_bit}: {error}") from error
     raise _join_error(f"no scan starts at bit {next_bit}")
@@ -302,7 +303,7 @@ def inflate_segment(segment: LinkedSegment, chunks: Iterable[Buffer]) -> Iterato
     if arrival.fault is not None:
         raise DeflateError(arrival.fault)
     if (arrival.ending, arrival.length) != (_expected_ending(segment.stop_bit), segment.length):
-        raise _unlike_scan(segment, f"{arrival.length} bytes and ending {arrival.ending}")
+        raise _unlike_scan(segment, f"{arrival.length} bytes and ended as {arrival.ending}")
     yield last_output
 
 

@@ -18,7 +18,7 @@ from s3unzip.zip.records import FLAG_ENCRYPTED, METHOD_DEFLATE, METHOD_STORED
 
 MAX_SLICES = 1_000  # maximum per member; a multipart upload may have 10,000 parts
 FEW_SEGMENTS = 16  # few enough for an inline Map, even with other tasks
-# In compressed bytes. In a shorter segment, finding the boundary would take most of the time.
+# Minimum, in compressed bytes. In a shorter segment, finding the boundary takes most of the time.
 MIN_SEGMENT = 16 * MIB
 TASK_OVERHEAD = 0.15  # seconds for dispatch, outcomes and the first byte
 # Factor for the share of a batch. A batch ends at a whole member, so it is often smaller than its
@@ -61,7 +61,7 @@ def _inline_share(seconds: float, tuning: Tuning) -> float:
     if max_batches == 0 or max_batches > tuning.max_workers:
         return 0.0
     share = INLINE_SPARE * seconds / max_batches  # slightly more than an equal share
-    # Starting a Distributed Map takes time, but it could then run smaller batches.
+    # A Distributed Map takes longer to start, but could then run smaller batches.
     if share > tuning.batch_min_seconds + rates.MAP_SECONDS:
         return 0.0
     return share
@@ -88,7 +88,7 @@ class TaskCutter:
         # In a small archive, segments are shorter, so that each worker gets one. At most
         # `FEW_SEGMENTS` are made in this way, because each needs a search for its boundary.
         equal_share = math.ceil(work.bytes_in / min(FEW_SEGMENTS, tuning.max_workers))
-        # In compressed bytes.
+        # The maximum length of a segment, in compressed bytes.
         self._max_segment = min(tuning.segment_bytes, max(MIN_SEGMENT, equal_share))
         self._max_batch = _choose_max_batch(work, tuning)
         self.tasks: list[Task] = []
@@ -182,7 +182,7 @@ class TaskCutter:
             if is_sliced:
                 task_id += f"-{part:04d}"
             length = stop - start
-            # The share of the slice in the content; `max` avoids a division by 0.
+            # The slice's share of the content; `max` avoids a division by 0.
             size = member.size * length // max(1, member.compressed_size)
             bytes_moved = max(length, size)  # reading and writing overlap
             if kind is TaskKind.COPY:  # S3 copies several parts at once, each as fast as an upload

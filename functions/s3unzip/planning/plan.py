@@ -68,7 +68,7 @@ def make_plan(
         context: the context of this process.
         calls: the object that sends, counts and retries the requests.
         check: function that is called with the directory before anything is written. It may raise
-            an error to end the plan.
+            an error to stop planning.
     """
     run = Run(
         **asdict(request),

@@ -136,7 +136,7 @@ def _make_selection(request: Request, template: KeyTemplate, pin: Pin) -> Select
         return selection  # without `folder_key`, folders are not compared with the keys
     if makes_folders(options):
         return selection._replace(folder_key=template.folder_key)
-    # Folders are not created, so they have no keys, but the folders of members are still compared.
+    # Listed folders are not created, so they have no keys. Folders with members are still compared.
     return selection._replace(folder_key=lambda _: None)
 
 

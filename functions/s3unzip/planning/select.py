@@ -28,7 +28,7 @@ from s3unzip.zip import Index
 MARKER = "_SUCCESS"  # name of the object that the option `marker` writes below the run's prefix
 MAX_COMPARED = 20_000  # maximum number of names that are searched for similar ones
 MAX_PAIRS = 25_000_000  # maximum number of character pairs that difflib compares: about a second
-MAX_NEAR = 3
+MAX_NEAR = 3  # maximum number of similar names in a message
 
 
 class KeyTemplate(Struct, frozen=True):
@@ -232,7 +232,7 @@ def find_unmatched(
         if name in missing
     ]
     unmatched_globs: list[str] = []
-    # A selected member matches at least one glob. If there is only one, it is that glob.
+    # A selected member matches at least one glob. If there is only one glob, it has a match.
     if selected_count and len(options.include) == 1:
         return missing_names, unmatched_globs
     for pattern in options.include:
@@ -276,8 +276,8 @@ def near_names(name: str, paths: Iterable[str]) -> tuple[str, ...]:
 def _near_glob(pattern: str, paths: Callable[[], Iterable[str]]) -> tuple[str, ...]:
     """Return the names that `pattern` matches if case is ignored.
 
-    If there are none, similar names are returned, and if there are none of these either, names with
-    a similar suffix.
+    If it matches none, the function returns similar names. If no name is similar, the function
+    returns names with a similar suffix.
     """
     return (
         tuple(islice(filter(compile_glob(pattern, any_case=True), paths()), MAX_NEAR))
