@@ -202,9 +202,15 @@ def check_selection(
     if causes:
         raise NothingSelectedError("; ".join(causes) + "; s3unzip ls lists them all")
     if is_empty and index.excluded:
-        excluding = " ".join(f"--exclude {glob}" for glob in options.exclude) or "the options"
+        excluding = " ".join(
+            f"--exclude {glob}"
+            for glob in options.exclude
+            # These options exclude members, too, so `--exclude` alone is not the cause.
+            if not (options.include or options.names or options.strip_components)
+        )
         raise NothingSelectedError(
-            f"nothing is selected: all {index.excluded:,} members are excluded by {excluding}"
+            f"nothing is selected: all {index.excluded:,} members are excluded by "
+            f"{excluding or 'the options'}"
         )
     if warn is not None:
         for sentence in unmatched_globs:
