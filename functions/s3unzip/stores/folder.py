@@ -3,17 +3,17 @@
 Rules:
 
 * A file is written under a temporary name in its folder and then renamed, so that it appears either
-  whole or not at all. The temporary name identifies the run, which can remove files left behind by
-  a killed worker.
+  whole or not at all. The temporary name identifies the run, so that the files of a killed worker
+  can be removed.
 * A multipart upload is a temporary file at the top of the folder. Its parts are written at their
   offsets, in any order, and possibly more than once.
 * A temporary file grants no more rights than the member: it is created with the mode of the member,
   and the system clears the bits set in the umask.
 * The time and mode of a member, which are metadata in S3, become those of the file. The CRC-32 is
   computed from the bytes.
-* Files are created, renamed and deleted relative to folders that `open_folders` keeps open: a path
-  that was checked may lead elsewhere by the time it is used. A variable must refer to the open
-  folder until the system call returns, because a folder without references is closed.
+* Files are created, renamed and deleted relative to folders that `open_folders` keeps open, because
+  a path may lead elsewhere after it was checked. A variable must refer to the open folder until the
+  system call returns, because a folder without references is closed.
 * Nothing is synced to disk. After a power failure, `resume` compares the files with the records
   (`local.recovery`).
 """
@@ -54,8 +54,8 @@ from s3unzip.stores.ports import (
     Upload,
 )
 
-OWN = ".s3unzip-"  # prefix of the names of temporary files, which no member may have
-NOTE = ".note"  # suffix of the file with the key and facts of an upload
+OWN = ".s3unzip-"  # temporary files have this prefix; members may not have it
+NOTE = ".note"  # suffix of the temporary file with the key and facts of an upload
 # By warning: the ends of two names that some disks take for one, and what those disks ignore.
 COLLISIONS = {
     "case-collision": ("a", "A", "upper and lower case"),
@@ -63,7 +63,7 @@ COLLISIONS = {
 }
 _FILE = os.O_CLOEXEC | os.O_NOFOLLOW
 _NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | _FILE
-# If opening a name fails with one of these errors, it is not the name of a regular file.
+# If opening a name fails with one of these errors, the name is not that of a regular file.
 _NO_FILE: dict[int | None, str] = {
     errno.ELOOP: "not a file",  # a symbolic link
     errno.ENXIO: "not a file",  # a socket or a FIFO
@@ -98,7 +98,7 @@ class FolderDestination(Destination):
         parts = below.split("/")
         if not key.startswith(self.root_prefix) or NO_NAMES.intersection(parts) or "\0" in key:
             raise errors.StorageError(f"{key!r}: not a path below {self.root}")
-        # The first test is only an optimization.
+        # `OWN in below` is a quick test, which nearly all keys fail.
         if OWN in below and any(part.startswith(OWN) for part in parts):
             raise errors.StorageError(
                 f"{key!r}: names that begin with {OWN} are for s3unzip's own files"
@@ -134,7 +134,7 @@ class FolderDestination(Destination):
         if not stat.S_ISREG(os.fstat(file).st_mode):
             os.close(file)
             raise errors.NotFoundError(f"{key}: not a file")
-        return FileIO(file)  # to write, callers use its descriptor
+        return FileIO(file)  # its methods only read; to write, callers use the descriptor
 
     def _unlink(self, key: str) -> None:
         """Delete a file; do nothing if it no longer exists."""
@@ -156,7 +156,7 @@ class FolderDestination(Destination):
         try:
             file = os.open(temporary_name, _NEW, self._choose_mode(metadata), dir_fd=folder.file)
         except OSError as error:
-            # The file has no name of its own yet, so the message names the folder.
+            # The temporary name means nothing to the user, so the message names the folder.
             raise self._explain_write(error, key.rpartition("/")[0]) from error
         try:
             with FileIO(file, "w"):  # over a network, `close` may be the call that reports an error
@@ -206,7 +206,7 @@ class FolderDestination(Destination):
             run: id of the run.
         """
         prefix = own_prefix(run)
-        # `_scan` takes a path below the root, but `_unlink` takes a key, with `root_prefix`.
+        # `_scan` takes a path relative to the root, but `_unlink` takes a whole key.
         path = folder[len(self.root_prefix) : -1]
         names = [entry.name for entry in self._scan(path) if entry.name.startswith(prefix)]
         for name in names:
@@ -214,7 +214,7 @@ class FolderDestination(Destination):
         return len(names)
 
     def _scan(self, path: str) -> Iterator[os.DirEntry[str]]:
-        """Yield the entries of a folder, or nothing if it is missing or reached through a link."""
+        """Yield the entries of a folder, or none if the folder is missing or behind a link."""
         try:
             with explaining(f"{self.root}/{path}"):
                 folder = self._folders.get(path)
@@ -227,7 +227,7 @@ class FolderDestination(Destination):
                     os.close(file)
         except errors.AccessDeniedError:  # a folder that cannot be read is not an empty one
             raise
-        except errors.StorageError:  # it is missing, a file or a link (I/O errors are not caught)
+        except errors.StorageError:  # a missing folder, a file or a link; not an I/O error
             return
 
     def check_ready(self, size: int, warnings: Collection[str] = ()) -> None:
@@ -298,7 +298,7 @@ class FolderDestination(Destination):
         ``a.txt`` comes before ``a/b``, as in S3. Symbolic links are neither followed nor listed.
         """
         top = prefix[: prefix.rfind("/") + 1]  # the deepest folder that contains all these keys
-        stack = [self._list_folder(top)]  # the folders being listed, each in the one before it
+        stack = [self._list_folder(top)]  # the folders being listed, from `top` to the deepest
         while stack:
             key, size = next(stack[-1], ("", None))
             if not key:  # the whole folder is listed
@@ -342,7 +342,7 @@ class FolderDestination(Destination):
             self._unlink(self._check_key(key))
 
     def create_upload(self, key: str, facts: ObjectFacts) -> str:
-        """Create an empty temporary file for the parts, and record it; return the upload id."""
+        """Create a note and an empty temporary file for the parts; return the upload id."""
         upload_id = _draw_id()
         self._locate(self._check_key(key), create=True)  # create the folder for the file
         # The note is written first: `uploads` finds an upload by its note.
@@ -361,7 +361,7 @@ class FolderDestination(Destination):
         parts_key = self._own_key(upload.upload_id)
         with explaining(parts_key), self._open_own(parts_key, os.O_WRONLY) as file:
             write_at(file.fileno(), body, offset)
-        # Files have no ETag; this value is never compared.
+        # Files have no ETag. The value in its place is never compared.
         return Part(number, f'"{crc32:08x}"', len(body), crc32)
 
     def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> None:
@@ -398,8 +398,8 @@ class FolderDestination(Destination):
         """Yield the incomplete uploads below `prefix`, except those without a readable note."""
         for name in sorted(entry.name for entry in self._scan("")):
             if name.startswith(OWN) and name.endswith(NOTE):
-                # There is no readable note if the upload has just been completed, or after a power
-                # failure.
+                # The note is missing if the upload has just been completed, and may be damaged
+                # after a power failure.
                 with contextlib.suppress(errors.NotFoundError, errors.UsageError):
                     key, _ = self._read_note(self.root_prefix + name)
                     if key.startswith(prefix):

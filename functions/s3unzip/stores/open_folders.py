@@ -111,7 +111,8 @@ class OpenFolders:
     def _open_root(self, *, create: bool) -> OpenFolder:
         """Return the open root; the first call with `create` makes the root if it is missing."""
         root = self._root
-        # A root that was opened without `create` may have been deleted, so it is opened again.
+        # If the root was opened without `create`, it may have been deleted since. With `create`,
+        # the root is therefore made and opened again.
         if root is not None and (self._is_made or not create):
             return root
         with explaining(self._path):
@@ -135,7 +136,7 @@ class OpenFolders:
                 folder = OpenFolder(self._open_below(folder, name, whole, create=create))
                 self._all.add(folder)
             except OSError as error:
-                # With `create`, a folder is missing only if its open parent was deleted. The next
+                # With `create`, ENOENT means that the open parent folder was deleted. The next
                 # attempt opens all folders again.
                 if create and error.errno == errno.ENOENT:
                     self.forget()
@@ -149,7 +150,7 @@ class OpenFolders:
         except FileNotFoundError:
             if not create:
                 raise  # otherwise the folder is made below
-        except NotADirectoryError:  # Linux raises this for a link, too; other systems use ELOOP
+        except NotADirectoryError:  # on Linux, the name may be a link; other systems raise ELOOP
             if stat.S_ISLNK(os.lstat(name, dir_fd=parent.file).st_mode):
                 raise errors.StorageError(
                     f"{path}: a symbolic link ({name!r}) would lead out of the folder"
@@ -172,8 +173,8 @@ def _leads_to(root: OpenFolder, path: str, folder: OpenFolder) -> bool:
 def explain_folder(error: OSError, path: str, *, create: bool) -> errors.S3UnzipError:
     """Return the error of this package for a system error about a folder at `path`.
 
-    With `create`, ENOENT indicates a race: the folder was made, and then another program removed
-    it. Without `create`, a folder counts as missing if a file is in its place.
+    With `create`, ENOENT means that another program removed the folder after it was made. Without
+    `create`, a folder counts as missing if a file has its name.
     """
     if create and error.errno == errno.ENOENT:
         return errors.ServiceFaultError(
@@ -187,8 +188,8 @@ def explain_folder(error: OSError, path: str, *, create: bool) -> errors.S3Unzip
 def rename(old: str, old_folder: int, new: str, new_folder: int, *, if_absent: bool) -> None:
     """Move the file `old` in one open folder to `new` in another.
 
-    A plain rename replaces an existing file. With `if_absent`, the file therefore gets `new` as a
-    second name, which fails if `new` exists, and then loses the name `old`.
+    A plain rename replaces an existing file. With `if_absent`, this function therefore makes a hard
+    link `new` to the file, which fails if `new` exists. Then it removes the name `old`.
 
     Args:
         old_folder: descriptor of the folder that contains the file.
@@ -210,8 +211,9 @@ def rename(old: str, old_folder: int, new: str, new_folder: int, *, if_absent: b
 def _rename_exclusively(old: str, old_folder: int, new: str, new_folder: int) -> None:
     """Like `rename` with `if_absent`, for file systems without hard links.
 
-    A few file systems (FUSE) do not support exclusive renames either. There, this function checks
-    first, and replaces a file that another program creates between the check and the rename.
+    A few file systems (FUSE) do not support exclusive renames. For them, this function checks
+    whether `new` exists, and then renames. If another program creates `new` between the check and
+    the rename, that file is replaced.
     """
     import ctypes  # noqa: PLC0415 - rarely needed
 

@@ -1,11 +1,11 @@
 """Archives on the web: all ranges read from a URL must belong to the same version.
 
 Some servers do not support suffix ranges, and some support no ranges at all. Some ignore If-Match,
-and others refuse their own ETags in it, so no request has this condition. This module checks each
-response: the size and ETag (or date) are compared each time, no more of a body is read than was
-requested, and numbers are parsed with bounds. A redirect is followed within the same host, and to
-another host only with `StoreConfig.other_hosts`. Credentials in the URL are sent only to its host.
-Messages show neither user nor query: both may be secret.
+and others refuse their own ETags in this header, so no request has it. This module checks each
+response: it compares the size and the ETag (or date), reads no more of a body than was requested,
+and bounds the numbers that it parses. A redirect is followed within the same host, and to another
+host only with `StoreConfig.other_hosts`. Credentials in the URL are sent only to the URL's host.
+Messages show neither the user nor the query of a URL: both may be secret.
 """
 
 import os
@@ -60,7 +60,7 @@ class WebSource(Source):
 
     def __init__(self, config: StoreConfig) -> None:
         self._config = config
-        # Until this monotonic time, a server that is unreachable is probably not the intended one.
+        # Until this monotonic time, an unreachable server probably means a wrong URL.
         self.startup_ends = config.startup_ends()
         # The connection pools, by process and proxy: a fork must not use its parent's connections.
         self._pools: dict[tuple[int, str | None], PoolManager] = {}
@@ -76,9 +76,9 @@ class WebSource(Source):
                     return tail._replace(data=data)
             elif answer.status not in NO_SUFFIX_RANGES:
                 raise _explain_status(answer, location)
-        # The server did not send exactly the requested end. Request the size, then the range. The
+        # The server did not send exactly the requested bytes. Request the size, then the range. The
         # caller has counted the request above, and `super().tail` counts the request for the size.
-        # The request for the range is counted here. (For an empty archive, there is none.)
+        # The request for the range is counted here, even if the archive is empty and needs none.
         count_request("get")
         return super().tail(location, length)
 
@@ -121,7 +121,7 @@ class WebSource(Source):
             raise errors.SourceChangedError(f"{location}: HTTP {answer.status}; {CHANGED}")
         if answer.status != 206:
             refusal = _explain_status(answer, location)
-            # The server has sent a range before. A cache may answer with the whole file once.
+            # The server has sent a range before, so a retry may succeed: a cache may have answered.
             if isinstance(refusal, errors.RangesUnsupportedError):
                 refusal = errors.ServiceFaultError(str(refusal))
             raise refusal
@@ -129,7 +129,7 @@ class WebSource(Source):
         if size != pin.size:
             raise errors.SourceChangedError(f"{location}: {CHANGED}")
         validator = _read_validator(answer)
-        # In the first second after a change, Apache sends an ETag as a weak one.
+        # In the first second after a change, Apache sends the same ETag marked as weak.
         if pin.etag and validator and validator.removeprefix("W/") != pin.etag.removeprefix("W/"):
             raise self._explain_other_etag(location, pin)
         return span
@@ -143,7 +143,7 @@ class WebSource(Source):
         for _ in range(2):
             count_request("head")
             etags.append(self.stat(location).pin.etag)
-        # If several servers have different ETags, the pinned ETag can be returned again.
+        # Several servers behind one URL may have different ETags, and the pinned one may return.
         if etags[0] != etags[1] or pin.etag in etags:
             return errors.StorageError(
                 f"{location}: the server's ETag differs from answer to answer, so it is not known "
@@ -189,7 +189,7 @@ class WebSource(Source):
     def _follow(self, location: Location, headers: dict[str, str]) -> BaseHTTPResponse:
         """Return the response after redirects; send the password only to the host of the URL."""
         first = target = _parse(f"{location.scheme}://{location.bucket}/{location.key}")
-        # No headers if the URL has no user. Latin-1 keeps the bytes of the URL, as curl does.
+        # Empty if the URL has no user. Latin-1 keeps the bytes of the URL, as in curl.
         credentials = make_headers(basic_auth=unquote(first.auth or "", "latin-1"))
         timeout = Timeout(connect=self._config.connect_seconds, read=self._config.stall_seconds)
         for _ in range(MAX_REDIRECTS + 1):
@@ -213,7 +213,7 @@ class WebSource(Source):
         raise errors.StorageError(f"{location}: more than {MAX_REDIRECTS} redirects")
 
     def _check_redirect(self, location: Location, start: Url, target: Url, redirect: str) -> Url:
-        """Return the URL to which `target` redirects with the header `redirect`.
+        """Return the URL to which `target` redirects; `redirect` is the header Location.
 
         `start` is the URL of the first request. Other hosts are allowed only with `other_hosts`.
         """
@@ -254,8 +254,8 @@ class WebSource(Source):
         if proxy is not None:
             through = f" through the proxy {parse_url(proxy)._replace(auth=None).url}"
         cause = getattr(error, "original_error", error)  # only a `ProxyError` has another cause
-        # `str` hides a user and password, unless the password has a slash: then the text before
-        # the slash was taken for a port.
+        # `str` hides a user and password, unless the password has a slash after digits: then these
+        # digits were taken for a port.
         shown = re.sub("//[^/:]*:[0-9]*/.*@", "//...@", str(location))
         refusal = _explain_permanent(cause, via_proxy=proxy is not None)
         if refusal is not None:
@@ -282,7 +282,7 @@ class WebSource(Source):
         # In urllib3, the error for a refused connection is also a ConnectTimeoutError.
         if isinstance(cause, ConnectTimeoutError) and not isinstance(cause, NewConnectionError):
             return f"no answer within {self._config.connect_seconds:g} s"
-        # The last argument is the message or, in a ProtocolError, an exception with the message.
+        # The last argument is the message or, for a ProtocolError, an exception with the message.
         # Messages of urllib3 end in ": [Errno 111] Connection refused".
         message = str(next(reversed(cause.args), cause))
         return re.sub(r"\[Errno -?[0-9]+\] ", "", message.rpartition(": ")[2])[:200]
@@ -340,15 +340,15 @@ def _read_validator(answer: BaseHTTPResponse) -> str | None:
     Returns None if the server sends neither, or if the value is too long.
     """
     validator = answer.headers.get("ETag") or answer.headers.get("Last-Modified")
-    if not validator or len(validator) > 1024:  # the value is in the records of a run
+    if not validator or len(validator) > 1024:  # a long value would fill the records of a run
         return None
     return validator
 
 
 def _make_tail(answer: BaseHTTPResponse, size: int) -> Tail:
-    """Return a tail without bytes, with the pin of the version that the response came from."""
+    """Return a tail without bytes; its pin is that of the version in the response."""
     modified: float | None = None
-    with suppress(ValueError, OverflowError):  # the server may send no date
+    with suppress(ValueError, OverflowError):  # the server may send no date or a malformed one
         modified = parsedate_to_datetime(answer.headers.get("Last-Modified", "")).timestamp()
     return Tail(b"", Pin(size, _read_validator(answer)), modified)
 
@@ -365,7 +365,7 @@ def _read_range(answer: BaseHTTPResponse, location: Location) -> tuple[ByteRange
 
 
 EXPIRED_LINK = (errors.LinkRefusedError, "; the link may have expired: get a new one")
-# The error and advice for each status that a retry would not change.
+# The error and the advice for statuses that a retry would not change.
 REFUSALS: dict[int, tuple[type[errors.StorageError], str]] = {
     400: EXPIRED_LINK,
     401: (
@@ -398,8 +398,8 @@ def _explain_status(answer: BaseHTTPResponse, location: Location) -> errors.S3Un
     text = f"{location}: HTTP {status}{_describe_status(answer)}"
     if status in {429, 503}:
         fault = errors.ThrottledError(text)
-        # The header begins with a number of seconds. Or it is a date, which is ignored, because the
-        # clocks may differ.
+        # The header begins with a number of seconds, or it is a date. A date is ignored, because
+        # the clocks of the server and of this machine may differ.
         digits = re.split("[^0-9]", answer.headers.get("Retry-After", ""))[0]
         fault.wait_seconds = float(digits or 0)
         return fault
@@ -427,7 +427,7 @@ def _classify_text(answer: BaseHTTPResponse) -> str | None:
 
 
 def _describe_status(answer: BaseHTTPResponse) -> str:
-    """Return what a status means, after a space: the code and message of S3, or HTTP's reason."""
+    """Return a space and what a status means: the code and message of S3, or HTTP's reason."""
     body = _first_bytes(answer)
     # Only these two fields are shown, because tokens and ids in errors from S3 may be secret.
     code = re.search(rb"<Code>([^<]{1,100})</Code>", body)
