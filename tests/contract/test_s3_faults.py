@@ -305,7 +305,7 @@ HEADS: dict[str, tuple[Reply, type[S3UnzipError], str]] = {
             403, "AccessDenied", "not authorized to perform: s3:GetObject with an explicit deny"
         ),
         AccessDeniedError,
-        "deny; whoever manages the policy that denies it can allow it",
+        "deny; ask whoever manages that policy to allow the action",
     ),
     "keys that nobody knows": (
         s3_error(403, "InvalidAccessKeyId"),

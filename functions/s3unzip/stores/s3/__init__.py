@@ -1,4 +1,4 @@
 """Amazon S3 and S3-compatible servers: sources, destinations, run stores, error translation.
 
-obstore transfers the bytes of members. botocore does everything that obstore cannot do.
+obstore sends ordinary GET, PUT and HEAD requests. botocore sends all other requests.
 """

@@ -1,4 +1,7 @@
-"""The sessions, credential chain and clients of botocore. This module imports botocore."""
+"""Sessions, credentials and clients of botocore.
+
+Other modules import this module only when they need botocore, whose import takes long.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +86,7 @@ def open_session(profile: str | None, region: str | None) -> Session:
     """Return a botocore session. A profile or region of None is taken from variables and files."""
     session = Session(profile=profile)
     try:
-        # Reads the files now. If a thread read them later, other threads could use the profiles
+        # Read the files now. If a thread read them later, other threads could use the profiles
         # before botocore has added all of them.
         session.get_scoped_config()
     except exceptions.BotoCoreError as error:
@@ -114,7 +117,7 @@ def refuse_mfa_code(session: Session) -> None:
     """Raise an error if the profile, or one of its source profiles, needs an MFA code."""
     unread_profiles = dict(session.full_config.get("profiles", {}))
     name = session.get_config_variable("profile") or "default"
-    while name in unread_profiles:  # profiles may form a cycle
+    while name in unread_profiles:  # each profile is read once, because profiles may form a cycle
         profile = unread_profiles.pop(name)
         if "mfa_serial" in profile:
             raise exceptions.RefreshWithMFAUnsupportedError
@@ -231,8 +234,9 @@ def create_client(
             service,
             region_name=region,
             endpoint_url=endpoint_url,
-            # Without a variable for botocore, trust what obstore trusts. True stands for botocore's
-            # own certificates. With None, botocore would fail if AWS_CA_BUNDLE is set but empty.
+            # If no setting names certificates, trust those that obstore trusts. True stands for
+            # botocore's own certificates. With None, botocore would fail if AWS_CA_BUNDLE is set
+            # but empty.
             verify=session.get_config_variable("ca_bundle")
             or os.environ.get("REQUESTS_CA_BUNDLE")
             or get_default_verify_paths().cafile
@@ -269,15 +273,15 @@ def create_s3_client(
         "s3",
         region=region,
         endpoint_url=access.endpoint_url,
-        ignore_configured_endpoint_urls=True,  # `AwsSession.endpoint_url` has read them
+        ignore_configured_endpoint_urls=True,  # `access` has the endpoint from the configuration
         connect_timeout=connect_seconds,
         read_timeout=read_seconds,
         max_pool_connections=access.connections,
         retries={"total_max_attempts": 1, "mode": "standard"},
         tcp_keepalive=True,
         signature_version=UNSIGNED if access.unsigned else "s3v4",
-        # Our requests specify their own checksums. Data that is read is verified with the CRC-32 in
-        # the archive.
+        # Our requests specify checksums themselves. The data of members is verified with the CRC-32
+        # in the archive.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         s3={
@@ -315,14 +319,14 @@ def _parse_list_quickly(
     """
     if response_dict["status_code"] == 200:
         customized_response_dict[PARSED_PAGE] = _parse_page(response_dict["body"])
-        response_dict["body"] = b"<ListBucketResult/>"  # leaves nothing for botocore's parser to do
+        response_dict["body"] = b"<ListBucketResult/>"  # botocore has nothing left to parse
 
 
 def _drop_unparsable_key(response_dict: dict[str, Any], **_: object) -> None:
     """Remove the key from a complete result of a multipart request, and set the status to 200.
 
-    A key may have control characters that XML cannot represent. botocore has taken a result with
-    such a key for a truncated one, and changed its status to 500.
+    A key may have control characters that XML cannot represent. Before it calls this function,
+    botocore takes a result with such a key for a truncated one, and changes the status to 500.
     """
     body = response_dict["body"]
     result = RESULT_WITH_KEY.match(body)
@@ -361,7 +365,7 @@ def _parse_page(body: bytes) -> ListPage:
         # None, because a list contains no CRC-32.
         objects.append(StoredObject(key, size, None, unquoted(element.findtext(etag_tag))))
     token = root.findtext(f"{namespace}NextContinuationToken", "")
-    # Without the element IsTruncated, there is a next page if there is a token.
+    # If the element IsTruncated is missing, there is a next page if there is a token.
     truncated = root.findtext(f"{namespace}IsTruncated", str(bool(token)))
     if truncated.strip().lower() in {"false", "0", ""}:
         return objects, None

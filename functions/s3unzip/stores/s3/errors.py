@@ -75,8 +75,8 @@ CAUSES = {
     "WRONG_VERSION": "it does not speak TLS",
 }
 EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"})
-# After these codes, keys are looked up again: the profile may contain other keys by now. The last
-# row is from services other than S3.
+# After these codes, keys are looked up again, because the profile may contain other keys by now.
+# The codes in the last row come from services other than S3.
 REFUSED_KEYS = EXPIRED | {
     *("InvalidAccessKeyId", "InvalidToken", "InvalidTokenId"),
     *("InvalidClientTokenId", "UnrecognizedClientException"),
@@ -104,7 +104,7 @@ _ERROR_CLASSES: tuple[tuple[type[S3UnzipError], Collection[str], Collection[int]
             "OperationAborted",
             "RequestTimeout",  # sent with status 400
             "XAmzContentChecksumMismatch",
-            "XAmzContentSHA256Mismatch",  # the same for a body that the signature covers
+            "XAmzContentSHA256Mismatch",  # received bytes of a signed body differ from those sent
         },
         {408},  # HAProxy and nginx, for a body that arrived too slowly
     ),
@@ -178,7 +178,7 @@ HEADER_OPTIONS = {
 }
 # Advice by words in the message, for codes that have many causes.
 _MESSAGE_ADVICE = {
-    "explicit deny": "whoever manages the policy that denies it can allow it",
+    "explicit deny": "ask whoever manages that policy to allow the action",
     "form of Server Side Encryption": (
         "objects that are encrypted with a customer's key (SSE-C) are not supported: copy it "
         "with another encryption"
@@ -242,7 +242,7 @@ def _explain_without_status(text: str, details: str) -> ServerAnswer:
     message = text.partition("\n")[0][:300]
     if message.startswith(_GENERIC) and "HTTP error" not in message:
         # obstore cannot use the response: it has another range, no range or a malformed header.
-        # Without a response, obstore adds "HTTP error".
+        # If there had been no response, the message would contain "HTTP error".
         return ServerAnswer(None, "", f"{NOT_S3}: {message.removeprefix(_GENERIC)}")
     http_error = _HTTP_ERROR.search(text)
     if http_error is not None:
@@ -338,14 +338,14 @@ class Call(Struct, frozen=True):
     pinned: bool = False  # whether 404, 405 and 412 mean that the archive has changed
     conditional: bool = False  # whether 412 means a conflict with another write
     headers: tuple[str, ...] = ()  # those headers in `HEADER_OPTIONS` that the request has
-    owner: str | None = None  # required owner of the bucket; only botocore can send it
+    owner: str | None = None  # required owner of the bucket; only botocore sends this condition
 
     def __str__(self) -> str:
         return f"s3:{self.action} s3://{self.bucket}/{self.key}"
 
 
 def get_action(version: str | None) -> str:
-    """Return the permission that a GET needs; `version` is the version id that it specifies."""
+    """Return the permission that a GET needs; `version` is the version id in the GET, if any."""
     return "GetObject" if version is None else "GetObjectVersion"
 
 
@@ -388,7 +388,7 @@ def _is_wrong_setting(error: Exception) -> bool:
 
 
 def is_misplaced(answer: ServerAnswer) -> bool:
-    """Return whether the bucket is in a different region than expected."""
+    """Return whether the bucket is in another region than the request expects."""
     return answer.code in _MISPLACED_CODES or answer.status in _MISPLACED_STATUSES
 
 
@@ -454,8 +454,8 @@ def _advise(answer: ServerAnswer, call: Call) -> str:
         )
     if answer.status == 412 and call.pinned:
         return "the archive has been overwritten since it was planned"
-    # The advice by status is for responses without a code. The advice for 400 is not for S3, whose
-    # response to a HEAD has no code either, but has a request id.
+    # The advice by status is for responses without a code. The advice for 400 is not for S3: its
+    # response to a HEAD has no code, but a request id.
     if answer.code or (answer.status == 400 and answer.request_id):
         return ""
     return _STATUS_ADVICE.get(answer.status, "")
@@ -475,9 +475,9 @@ def _advise_without_options(answer: ServerAnswer, call: Call) -> str:
 
 
 def _missing_right(answer: ServerAnswer, call: Call) -> str:
-    """Return the permission that may be missing: the one in the response, or the usual one.
+    """Return the permission that may be missing: the one in the response, or that of the action.
 
-    The text is for the middle of a sentence. Without s3:ListBucket, S3 responds with 403 for a
+    The text can be the subject of a sentence. Without s3:ListBucket, S3 responds with 403 for a
     missing key (API_GetObject, Permissions).
     """
     denied = _DENIED_ACTION.search(answer.message)
