@@ -140,7 +140,7 @@ def _reject(run: Run, reason: str, message: str, context: Context, **more: Any) 
 def _check_cost(plan: Plan, context: Context) -> Plan | Report:
     """Return the plan, or the report of a refusal if the run would cost too much."""
     limit = context.max_cost
-    if limit is None or context.platform is None:
+    if limit is None or context.platform is None:  # without a platform, costs are unknown
         return plan
     from s3unzip.estimate import estimate  # noqa: PLC0415 - few plans need it
 

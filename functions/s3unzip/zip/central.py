@@ -500,7 +500,7 @@ class DirectoryReader:
         return Members(self._table, numbers, self._table.member)
 
     def _unwrap(self) -> Reads[None]:
-        """Set the least plausible sizes of members of 4 GiB or more, and the offsets after them."""
+        """Set the smallest plausible sizes of members of 4 GiB or more, and all later offsets."""
         table = self._table
         limit = self._policy.limits.member_size
         long_members = yield from wrapped.find_long_members(table, self._location.start)
@@ -544,8 +544,8 @@ def _is_empty(form: _HeaderForm, crc32: int, sizes: Sizes) -> bool:
 
     Some writers declare the size that the folder has on a disk. A directory has no content if its
     CRC-32 is 0 and its data is not longer than an empty stream. But encrypted data, and data of a
-    method that is not in `_EMPTY_STREAM`, can have content even if it is so short. A directory with
-    such data must declare no size, or have no data at all.
+    method that is not in `_EMPTY_STREAM`, can have content even if the data is that short. Then the
+    directory must declare no size, or have no data at all.
     """
     max_empty = _EMPTY_STREAM.get(form.method, _EMPTY_OTHER)
     if form.is_encrypted:

@@ -186,7 +186,7 @@ def _find_prefix(archive: ArchiveBytes, end: DirectoryEnd) -> Reads[int]:
 
 
 def _check_prefix(archive: ArchiveBytes, prefix: int, end: DirectoryEnd) -> Reads[bool]:
-    """Check a prefix; return whether it is none, because the offsets only lack their upper bits.
+    """Check a prefix; return True if there is none: the offsets only lack their upper bits.
 
     The directory begins `prefix` bytes after its declared offset. A prefix that begins with a local
     header is refused: it is not the program of a self-extractor.

@@ -1,9 +1,9 @@
 """Archives above 4 GiB without ZIP64, whose sizes and offsets are modulo 2^32.
 
-Such archives are written by macOS (Archive Utility before macOS 15.3, and ditto). It truncates each
+macOS writes such archives (Archive Utility before macOS 15.3, and ditto). It truncates each
 number to its lower 32 bits, in both headers, in the data descriptors and in the end record. The
 tools of macOS can unpack these archives. See https://github.com/thejoshwolfe/yauzl/issues/69.
-s3unzip reads them according to these rules:
+s3unzip reads such archives according to these rules:
 
 1. The directory ends at the end record, so its start can be computed from its size. If that start
    is a multiple of 4 GiB after the declared offset, then either the offsets are modulo 4 GiB, or
