@@ -42,7 +42,7 @@ from s3unzip.extraction.uploads import (
     send_part,
     upload_parts,
 )
-from s3unzip.model import Part, PlannedMember
+from s3unzip.model import Part, PlannedMember, TaskKind
 from s3unzip.planning.reading import open_local
 from s3unzip.runs.step import RUN_FAULTS, Step, TaskAttempt
 from s3unzip.stores.calls import read_ahead
@@ -169,7 +169,8 @@ def stream_whole(attempt: TaskAttempt, row: PlannedMember, room: int | None = No
     """
     # If the member is read again, its bytes and its warnings are counted again.
     attempt.current_member_bytes = 0
-    attempt.warnings.clear()
+    if attempt.task.kind is not TaskKind.BATCH:  # the other members of a batch keep theirs
+        attempt.warnings.clear()
     limits = attempt.destination.part_limits
     if room is None:
         room = stored_size(row.member, attempt.run.options)
@@ -320,16 +321,15 @@ def _copy_parts(
 ) -> tuple[Part, ...]:
     """Copy the data of a member from `offset` in parts, concurrently; return them in order."""
     run = attempt.run
-    destination = attempt.destination
     # The plan found that the store can copy; a refusal may since have shown that it cannot.
-    if not destination.copies_from(run.source, run.pin):
+    if not attempt.destination.copies_from(run.source, run.pin):
         raise CopyRefusedError(f"{run.destination}: cannot copy from {run.source}")
     data_start = data.data_range.start
     starts = list(accumulate(sizes[:-1], initial=offset))
     # The offset of a part (`start`) is the same in the object and in the member's data.
     requests = [
         partial(
-            destination.copy_part,
+            attempt.destination.copy_part,
             upload,
             number,
             start,

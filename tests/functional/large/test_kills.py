@@ -236,6 +236,7 @@ def test_a_worker_near_its_limit_ends_and_the_next_round_goes_on(kind: str, time
 IN = Location("s3", "ingest", "mac.zip")
 BIG = MacFile("big.bin", 5 * GIB)
 WIDE = deflated("wide.bin", WRAP + 9)  # 4 MB of data
+NARROW = deflated("narrow.bin", WRAP + 5 * settings.MIB)  # its size is guessed as 5 MiB
 SMALL = [MacFile("a.bin", 5), MacFile("b.bin", 7)]
 
 
@@ -335,7 +336,7 @@ class Mac:
     ("file", "tuning", "kind", "tasks", "warning"),
     [
         (BIG, {"copy_task_bytes": 2 * GIB}, TaskKind.COPY, 3, "offsets-wrapped"),
-        (WIDE, {"small_member": 16 * settings.MIB}, TaskKind.BATCH, 2, "size-wrapped"),
+        (NARROW, {"small_member": 16 * settings.MIB}, TaskKind.BATCH, 1, "size-wrapped"),
         (WIDE, {}, TaskKind.STREAM, 3, "size-wrapped"),
         (deflated("low.bin", WRAP + GIB), {}, TaskKind.STREAM, 3, "size-wrapped"),
         (WIDE, {"split_from": settings.MIB}, TaskKind.SCAN, 4, "size-wrapped"),
@@ -346,14 +347,15 @@ def test_a_member_of_4_gib(
 ) -> None:
     """Several tasks copy it, or its size is found when it is inflated, in whatever task.
 
-    The members around it are at their places.
+    The members around it are at their places, and keep their warnings.
     """
     sizes = {"part_bytes": 64 * settings.MIB, "segment_bytes": settings.MIB, "small_member": 1}
-    mac = Mac(SMALL[0], file, SMALL[1], **{**sizes, **tuning})
+    flagged = MacFile("a.bin", 5, central={"flags": 0})
+    mac = Mac(flagged, file, SMALL[1], **{**sizes, **tuning})
     report = mac.run()
     assert len(mac.world.tasks(report, kind)) == tasks
     mac.check(report)
-    assert report.warnings == {warning: 1}
+    assert report.warnings == {warning: 1, "lfh-flag3-mismatch": 1}
 
 
 @pytest.fixture
