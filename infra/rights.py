@@ -18,14 +18,14 @@ from s3unzip.object_properties import ObjectProperties
 ENDERS = ("intake", "plan", "settle")
 READERS = ("intake", "plan", "extract")  # functions that read encrypted members
 # The EC2 actions that a function in a VPC needs: docs.aws.amazon.com/lambda, configuration-vpc.
-INTERFACES = (
-    "CreateNetworkInterface",
-    "DescribeNetworkInterfaces",
-    "DescribeSubnets",
-    "DeleteNetworkInterface",
-    "AssignPrivateIpAddresses",
-    "UnassignPrivateIpAddresses",
-)
+INTERFACES = [
+    "ec2:CreateNetworkInterface",
+    "ec2:DescribeNetworkInterfaces",
+    "ec2:DescribeSubnets",
+    "ec2:DeleteNetworkInterface",
+    "ec2:AssignPrivateIpAddresses",
+    "ec2:UnassignPrivateIpAddresses",
+]
 # S3 actions on members. GetObject is needed to compare existing members.
 MEMBERS = ("GetObject", "PutObject", "AbortMultipartUpload")
 
@@ -60,15 +60,17 @@ class Rights:
                     allow(["kms:Decrypt", "kms:GenerateDataKey"], *sorted(filter(None, keys)))
                 )
             if self._environment.network.subnets:
-                allowed.append(
+                allowed += [
+                    allow(INTERFACES, "*"),
+                    # Lambda itself uses these rights. Requests of the function's code have this
+                    # key (docs.aws.amazon.com/lambda, permissions-source-function-arn).
                     iam.PolicyStatement(
-                        actions=[f"ec2:{action}" for action in INTERFACES],
+                        effect=iam.Effect.DENY,
+                        actions=INTERFACES,
                         resources=["*"],
-                        # Only for Lambda itself: a request of the function's code has this key
-                        # (docs.aws.amazon.com/lambda, permissions-source-function-arn).
-                        conditions={"Null": {"lambda:SourceFunctionArn": "true"}},
-                    )
-                )
+                        conditions={"Null": {"lambda:SourceFunctionArn": "false"}},
+                    ),
+                ]
         return rights
 
     def _secrets(self) -> list[iam.PolicyStatement]:

@@ -597,26 +597,28 @@ def test_functions_in_a_network(company: Synthesized, name: str) -> None:
         "SecurityGroupIds": company.environment.network.security_groups,
     }
     # What a function in a VPC needs: docs.aws.amazon.com/lambda, configuration-vpc.
+    actions = [
+        "ec2:AssignPrivateIpAddresses",
+        "ec2:CreateNetworkInterface",
+        "ec2:DeleteNetworkInterface",
+        "ec2:DescribeNetworkInterfaces",
+        "ec2:DescribeSubnets",
+        "ec2:UnassignPrivateIpAddresses",
+    ]
     assert [
-        statement
+        statement | {"Action": [one for one in statement["Action"] if one in actions]}
         for statement in company.properties("AWS::IAM::Policy", f"Functions{name.title()}Role")[
             "PolicyDocument"
         ]["Statement"]
         if "ec2:" in str(statement["Action"])
     ] == [
+        {"Effect": "Allow", "Action": actions, "Resource": "*"},
         {
-            "Effect": "Allow",
-            "Action": [
-                "ec2:AssignPrivateIpAddresses",
-                "ec2:CreateNetworkInterface",
-                "ec2:DeleteNetworkInterface",
-                "ec2:DescribeNetworkInterfaces",
-                "ec2:DescribeSubnets",
-                "ec2:UnassignPrivateIpAddresses",
-            ],
+            "Effect": "Deny",
+            "Action": actions,
             "Resource": "*",
-            "Condition": {"Null": {"lambda:SourceFunctionArn": "true"}},
-        }
+            "Condition": {"Null": {"lambda:SourceFunctionArn": "false"}},
+        },
     ]
 
 
