@@ -107,8 +107,8 @@ def _find_candidates(data: bytes, start_bit: int, stop_bit: int) -> Iterator[int
 def _find_headers(chunk: bytes, size: int) -> NDArray[np.int64]:
     """Return the bit offsets of possible headers in the first `size` bytes of `chunk`.
 
-    A header begins with the 13 bits that are looked up in `_CAN_BEGIN_HEADER`. Then come the 4 bits
-    of HCLEN and up to 19 code lengths of 3 bits.
+    A header begins with the 13 bits that are looked up in `_CAN_BEGIN_HEADER`. The 4 bits of HCLEN
+    and up to 19 code lengths of 3 bits follow.
     """
     windows = np.lib.stride_tricks.sliding_window_view(np.frombuffer(chunk, np.uint8), _WORD_BYTES)
     words64 = np.ascontiguousarray(windows).view("<u8")[:, 0]  # 64 bits, beginning at each byte

@@ -129,7 +129,7 @@ def scan_bits(start_bit: int, stop_bit: int | None, chunks: Iterable[Buffer]) ->
     tails = _extend_tails(tails, [[last_output] for last_output, _ in endings])
     _, arrival = endings[0]
     if arrival.ending in {"missed", "broken"}:
-        # No other segment is linked to this segment, so its last bytes are left out.
+        # No other segment is linked to this segment, so its last bytes are not needed.
         return ScannedSegment(start_bit, stop_bit, arrival, b"")
     return ScannedSegment(start_bit, stop_bit, arrival, *tails)  # one or two tails
 
@@ -137,7 +137,7 @@ def scan_bits(start_bit: int, stop_bit: int | None, chunks: Iterable[Buffer]) ->
 def _extend_tails(tails: Sequence[bytes], outputs: Sequence[Iterable[bytes]]) -> list[bytes]:
     """Return the tail of each inflater after its next output.
 
-    If two tails are equal, all later output is equal too. Then only one tail is returned.
+    If two tails are equal, all later output is also equal, so only one tail is returned.
     """
     extended = list(map(_extend_tail, tails, outputs))
     if len(extended) == 2 and extended[0] == extended[1]:

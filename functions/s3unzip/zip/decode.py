@@ -51,8 +51,8 @@ class MemberDecoder:
 
     The decoder never yields more bytes than the declared size. The output is not fully checked
     until `finish` returns. If the member `is_wrapped`, only the lower 32 bits of the size are
-    known. Then the decoder yields at most `max_size` bytes, or if `max_size` is None, at most as
-    many as the policy allows. `size` is the number of bytes that were yielded.
+    known, so the decoder yields at most `max_size` bytes. If `max_size` is None, the policy limits
+    the output. `size` is the number of bytes that were yielded.
 
     Raises:
         MemberError: the member is encrypted, and there is no password.

@@ -225,7 +225,7 @@ ONE_DISK = Disks()
 def find_boundaries(members: Sequence[Member], disks: Disks) -> Iterator[int]:
     """Yield the position of the first member that begins on each disk.
 
-    `members` are in the order of their offsets. A disk on which no member begins is left out.
+    `members` are in the order of their offsets. A disk on which no member begins is skipped.
     """
     for disk, start in enumerate(disks.starts):
         position = bisect_left(members, start, key=attrgetter("offset"))
