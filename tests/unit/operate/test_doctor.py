@@ -455,6 +455,8 @@ def _decide(
     [
         ("allowed", "", OK, "s3:PutObject"),
         ("implicitDeny", "", FAILURE, f"somebody has changed the policy of the role: {RESTORE}"),
+        # A key of the role's own conditions, none of which is about S3.
+        ("implicitDeny", "<member>lambda:SourceFunctionArn</member>", FAILURE, "s3:PutObject"),
         ("explicitDeny", "", FAILURE, "s3:PutObject"),
         # A boundary that allows only requests by an endpoint of a VPC: a simulation has none.
         (
