@@ -50,15 +50,18 @@ class Rights:
         rights["plan"].append(allow(["s3:DeleteObject"], self._runs_arn))
         for name in READERS:
             rights[name] += self._secrets()
-        keys = {
-            self._environment.kms_key,
-            *(bucket.kms_key for _, bucket in self._environment.buckets()),
-        }
+        keys = sorted(
+            filter(
+                None,
+                {
+                    self._environment.kms_key,
+                    *(bucket.kms_key for _, bucket in self._environment.buckets()),
+                },
+            )
+        )
         for allowed in rights.values():
-            if any(keys):
-                allowed.append(
-                    allow(["kms:Decrypt", "kms:GenerateDataKey"], *sorted(filter(None, keys)))
-                )
+            if keys:
+                allowed.append(allow(["kms:Decrypt", "kms:GenerateDataKey"], *keys))
             if self._environment.network.subnets:
                 allowed += [
                     allow(INTERFACES, "*"),

@@ -198,6 +198,7 @@ class KeyChecker:
         folded_key = fold_key(next(iter(last_numbers)))
         keys = [key for key in last_numbers if fold_key(key) == folded_key]
         count_of_forms = len({fold_form(key) for key in keys})
+        # True counts as 1.
         self.warnings["unicode-collision"] += count_of_forms < len(keys)
         self.warnings["case-collision"] += count_of_forms > 1
 
