@@ -343,8 +343,13 @@ class Arguments(Struct, frozen=True):
         from s3unzip.api.options import make_policy
         from s3unzip.local.machine import open_machine
 
-        policy = make_policy(request.options, password, request.destination)
-        return open_machine(stores, policy, self.tuning(), self.processes, progress=progress)
+        return open_machine(
+            stores,
+            make_policy(request.options, password, request.destination),
+            self.tuning(),
+            self.processes,
+            progress=progress,
+        )
 
     def check_locations(self, source: Location, destination: Location | None = None) -> None:
         """Refuse S3 options for locations outside S3, and names that S3 does not allow."""

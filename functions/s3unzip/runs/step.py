@@ -17,6 +17,7 @@ from s3unzip.model import (
     Status,
     Stop,
     Task,
+    TaskKind,
     TaskReport,
     Verdict,
 )
@@ -124,7 +125,8 @@ class TaskAttempt(Step):
         self._shown_counts = count_progress([earlier.report])
         self._earlier = earlier.report
         self.first_object = earlier.report.first_object
-        self.warnings.update(earlier.report.warnings)
+        if self.task.kind is TaskKind.BATCH:  # all other tasks read their only member again
+            self.warnings.update(earlier.report.warnings)
 
     def count_member_bytes(self, size: int) -> None:
         """Add `size` bytes to the progress of a large member, counted in bytes of the archive."""

@@ -193,9 +193,12 @@ def test_what_cannot_be_copied_is_streamed(tuning: Tuning, case: str) -> None:
     assert report.rounds <= 3
 
 
-def test_a_member_that_is_read_again_has_its_warnings_once() -> None:
-    """What its descriptor lacks is found before the copy that is refused, and by the stream."""
-    World(WHOLE, MemoryStores(out=FailingCopies(last=REFUSED))).run(
+@pytest.mark.parametrize(
+    "bucket", [FailingCopies(last=REFUSED), FailingCopies(ThrottledError("503"))]
+)
+def test_a_member_that_is_read_again_has_its_warnings_once(bucket: MemoryBucket) -> None:
+    """What its descriptor lacks is found by a copy, and by the stream or copy that follows it."""
+    World(replace(WHOLE, retry_seconds=0), MemoryStores(out=bucket)).run(
         zips.build(zips.Entry("s.bin", CONTENT, descriptor="bare32")),
         warnings={"dd-missing-signature": 1},
     )
