@@ -1,8 +1,8 @@
 """Access to AWS, or to another server with the S3 API: settings, keys, clients, URLs.
 
 The bucket name is either in the path of a URL, or at the beginning of the host name. Access points
-are always in the host name. For AWS, bucket names are in the host name; for other servers, they are
-in the path unless an option or the configuration specifies otherwise.
+are always in the host name. By default, the name of a bucket in AWS is in the host name unless it
+contains a dot; on other servers, it is in the path. An option or the configuration can change this.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class AwsSession:
         # Some keys are issued by a regional service, such as STS. That service is called in the
         # region of the first session that uses these keys.
         self.keys.region = self.keys.region or access.region
-        self._lock = threading.RLock()  # threads cannot share `_botocore_session`
+        self._lock = threading.RLock()  # for `_botocore_session`, which is not thread-safe
         # Clients by process, purpose, region (None for the region of the session) and whether
         # signatures cover bodies.
         self._s3_clients: dict[tuple[int, str, str | None, bool], S3Client] = {}
@@ -85,9 +85,9 @@ class AwsSession:
     def endpoint_url(self) -> str | None:
         """The server set by an option, variable or file, or None for the servers of AWS.
 
-        A user and password in the URL are dropped: requests are signed, and messages show the URL.
-        The global endpoint of S3 also stands for the servers of AWS: it redirects requests for a
-        new bucket to another host, and obstore sends no signature there.
+        A user and password are dropped from the URL, because messages show the URL, and requests
+        are signed instead. For the global endpoint of S3, the result is None: that endpoint
+        redirects requests for a new bucket to another host, where obstore sends no signature.
         """
         url = self.access.endpoint_url or self.settings.endpoint_url
         if not url or url.rstrip("/") == "https://s3.amazonaws.com":
@@ -99,7 +99,7 @@ class AwsSession:
     def reaches_aws(self) -> bool:
         """Whether requests go to AWS, and not to another server with the S3 API."""
         host = urlsplit(self.endpoint_url or "").hostname
-        # Without an endpoint URL there is no host, and requests go to AWS.
+        # Without an endpoint URL, `host` is None, and requests go to AWS.
         return host is None or host.endswith((".amazonaws.com", ".amazonaws.com.cn", ".api.aws"))
 
     def is_wrong_region(self, status: int | None) -> bool:
@@ -138,7 +138,8 @@ class AwsSession:
         if bucket.startswith(ARN):
             return self._access_point_url(bucket), True
         server = urlsplit(self._server_url(bucket).rstrip("/"))
-        # AWS's wildcard certificate does not cover bucket names with a dot.
+        # The bucket stays in the path if the style says so, if AWS's wildcard certificate would not
+        # cover its dot, or if it is no DNS name.
         if (
             self.style == "path"
             or (self.style == "auto" and "." in bucket)
@@ -159,8 +160,8 @@ class AwsSession:
         if COMMON_REGION.fullmatch(region) and not self.settings.has_special_endpoint:
             # https://docs.aws.amazon.com/general/latest/gr/s3.html
             return f"https://s3.{region}.amazonaws.com"
-        # Only botocore handles all partitions and settings. Creating its client takes 80 ms, so
-        # buckets in the region of the session share one: their region is None here.
+        # Only botocore handles all partitions and settings. Creating a client takes 80 ms, so the
+        # buckets in the region of the session share one client, whose region is None.
         return self.s3_client("control", self.bucket_regions.get(bucket)).meta.endpoint_url
 
     def _access_point_url(self, arn: str) -> str:
@@ -235,7 +236,7 @@ class AwsSession:
 
         Args:
             response: the response and its parsed content; None if there is no response.
-            attempts: how often the request has been sent. Only the first attempt is repeated.
+            attempts: number of times that the request was sent. Only the first is repeated.
 
         Raises:
             ExpiredKeysError: the keys have expired, and no other keys were found.

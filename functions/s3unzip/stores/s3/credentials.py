@@ -9,9 +9,9 @@
   never written to a file, an argument, an environment variable or a log.
 * Any number of threads may request keys concurrently: one thread looks up the keys while the other
   threads wait.
-* botocore renews temporary keys before they expire. When a store refuses keys, a new botocore
-  session looks them up again. If other keys are found, the next lookup is at least
-  `RENEWAL_SECONDS` later, because the store may still refuse requests signed with the old keys.
+* botocore renews temporary keys before they expire. When a store refuses keys, they are looked up
+  again from the beginning. If other keys are found, the next lookup is at least `RENEWAL_SECONDS`
+  later, because the store may still refuse requests that were signed with the old keys.
 * The user is never asked for a code during a run: the run may be unattended, and Ctrl-C could not
   stop the thread that reads the code.
 """
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("s3unzip.calls")
 # No request is signed with expired keys: botocore renews the keys of a role at least 10 minutes
 # before they expire. obstore keeps keys for `CREDENTIALS_LIFETIME` less 5 minutes, and a worker
-# caches the keys from the main process for 4 minutes.
+# caches the keys from the main process for 4 minutes: 9 minutes in all.
 CREDENTIALS_LIFETIME = timedelta(minutes=10)
 ANSWER_SECONDS = 240.0  # time for which a worker caches the keys from the main process
 RENEWAL_SECONDS = 90.0  # minimum time between renewals, because a slow PUT can take this long
@@ -68,7 +68,8 @@ class ProfileKeys:
     Args:
         profile: name of the profile. None stands for ``AWS_PROFILE``, or the variables and files in
             botocore's chain.
-        ask_main_process: function that requests keys from the main process. None in that process.
+        ask_main_process: function that requests keys from the main process. None in the main
+            process itself.
     """
 
     def __init__(self, profile: str | None, ask_main_process: AskForKeys | None = None) -> None:
@@ -149,8 +150,7 @@ class ProfileKeys:
             except errors.S3UnzipError as error:
                 self._lookup_result = error
                 raise
-            # While a file with the keys is being written, there may be none; a later lookup will
-            # find them.
+            # A file that is being written may contain no keys yet. A later lookup then finds them.
             if new is not None and (self._keys is None or new.access_key != self._keys.access_key):
                 self._keys = new
                 self._lookup_result = True
@@ -160,7 +160,7 @@ class ProfileKeys:
     def _repeat_lookup(self) -> Keys | None:
         """Return the keys found by a new lookup, or None if there are none."""
         if self._ask_main_process is not None:
-            # The request contains the access key that was refused; None: there were no keys.
+            # The request contains the access key that was refused, or None if there were no keys.
             return self._ask_main_process(
                 KeysRequest(self._profile, getattr(self._keys, "access_key", None))
             )
@@ -181,13 +181,14 @@ class ProfileKeys:
         if settings is not None and settings.keys is not None:
             keys = settings.keys
             return lambda: keys
-        # Only botocore's chain of providers can find the keys. Its import is slow.
+        # Only botocore's chain of providers can find the keys. Importing botocore is slow.
         from s3unzip.stores.s3 import botocore_clients
 
         session = botocore_clients.open_session(self._profile, self.region)
         if again:
             botocore_clients.refuse_mfa_code(session)
-        # A credential process or a service may keep the chain waiting indefinitely.
+        # A credential process or a service may keep the chain waiting indefinitely, so a timer
+        # tells the user.
         report = threading.Timer(
             SILENT_SECONDS, _log.warning, (WAITING, profile_name(self._profile) or "default")
         )
@@ -232,10 +233,10 @@ def shared_keys(profile: str | None) -> ProfileKeys:
 
 
 def find_keys_for_worker(request: KeysRequest) -> Keys | None:
-    """Return the current keys for a worker; if they are the ones that were refused, find others."""
+    """Return the current keys for a worker; if these keys were refused, look for others."""
     shared = shared_keys(request.profile)
     keys = shared.current()
     if keys is not None and keys.access_key == request.refused:
-        # The refused keys are the current ones, so they have not been renewed yet.
+        # The refused keys are still the current ones, so nobody has renewed them yet.
         shared.find_new_keys(renewals=shared.renewals)
     return shared.current()

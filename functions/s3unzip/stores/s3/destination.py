@@ -63,9 +63,9 @@ T = TypeVar("T")
 # VersityGW responds with InvalidPart if the upload was aborted.
 RESTART_CODES = frozenset({"ConditionalRequestConflict", "InvalidPart"})
 
-COPY_ABOVE_BYTES = 5 * 1024**2  # UploadPartCopy can copy a range only from a larger object
+COPY_ABOVE_BYTES = 5 * 1024**2  # UploadPartCopy copies ranges only from objects larger than this
 _CRC = re.compile(r"[0-9a-fA-F]{1,8}")
-# Four bytes in base64. An object uploaded in parts has a checksum of checksums, such as "...-3".
+# A CRC-32 in base64. An object uploaded in parts has a checksum of checksums, such as "...-3".
 _CHECKSUM = re.compile(r"[A-Za-z0-9+/]{6}==")
 
 
@@ -182,8 +182,8 @@ class S3Destination(Destination):
     ) -> Call:
         """Describe a request that writes `key`, for errors.
 
-        Its headers are those that options add. An error names them, because a store may not support
-        them.
+        `headers` are those that options add to the request. An error names the options, because a
+        store may not support them.
 
         Args:
             facts: properties that the request stores. None if it stores none.
@@ -458,7 +458,7 @@ class S3Destination(Destination):
         answer = read_answer(error)
         if is_unsupported(answer):
             self._session.implements_copies = False
-        # NoSuchUpload is about the upload. All other errors are about the source, which is pinned.
+        # NoSuchUpload concerns the upload. All other errors concern the source, which is pinned.
         call = Call(get_action(version), source.bucket, source.key, pinned=True)
         if answer.code == "NoSuchUpload":
             call = self._describe_write(upload.key)
@@ -540,7 +540,7 @@ class S3Destination(Destination):
             and self._session.implements_copies
             and not pin.parts  # a single request cannot copy from two objects
             and pin.size > COPY_ABOVE_BYTES
-            and pin.has_strong_etag  # the condition of a copy
+            and pin.has_strong_etag  # a copy sends the ETag as its condition
             and self._session.accepts_if_match
             and self._config.can_copy  # the credentials for writing can read the archive
         )
@@ -593,7 +593,7 @@ def _may_refuse_checksums(answer: ServerAnswer) -> bool:
     """Return whether a server may have refused a request because of its checksums."""
     return (
         is_unsupported(answer)
-        or answer.code == "MalformedXML"  # for the XML of Complete
+        or answer.code == "MalformedXML"  # for checksums in the XML of CompleteMultipartUpload
         # An InvalidArgument may not name the header. Scaleway also sends it for too many parts.
         or (answer.code == "InvalidArgument" and "Part number" not in answer.message)
         or (  # these codes have many causes, so the message must name the checksum

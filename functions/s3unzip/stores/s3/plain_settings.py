@@ -2,8 +2,8 @@
 
 Rules:
 
-* This module reads environment variables, and profiles with plain values. The results are the same
-  as those of botocore.
+* This module reads environment variables, and profiles with plain values. botocore would return the
+  same settings.
 * `read_plain_settings` returns None if it finds a variable, profile or line that it does not know.
   botocore then reads everything.
 * Keys are read here only if botocore's chain would use them: from variables, or from a profile
@@ -105,7 +105,7 @@ def read_plain_settings(profile: str | None) -> AwsSettings | None:
     if endpoint_url and not _URL.fullmatch(endpoint_url):
         return None
     method = SHARED_FILE
-    if profile is None and "AWS_ACCESS_KEY_ID" in environ:  # an option overrides variables
+    if profile is None and "AWS_ACCESS_KEY_ID" in environ:  # a `profile` overrides variables
         method = ENVIRONMENT
         values |= {
             "aws_access_key_id": environ["AWS_ACCESS_KEY_ID"],
@@ -113,7 +113,7 @@ def read_plain_settings(profile: str | None) -> AwsSettings | None:
             "aws_session_token": environ.get("AWS_SECURITY_TOKEN")
             or environ.get("AWS_SESSION_TOKEN", ""),
         }
-    keys = None  # botocore's chain looks for keys in other places
+    keys = None  # None: botocore's chain must look for keys in other places
     if _has_access_keys(values):
         keys = _make_keys(values, method, named or "")
         if keys is None:  # botocore must handle these keys
@@ -194,7 +194,7 @@ def _read_files(profile: str) -> Profile | None:
         if _has_access_keys(values) and _has_access_keys(settings):
             return None
         values |= settings
-    # A section nested in the profile contains line breaks. configparser reads it as one value.
+    # configparser reads a section nested in the profile as one value with line breaks.
     has_line_breaks = any("\n" in value for value in values.values())
     if has_line_breaks or not values.keys() <= _PLAIN_SETTINGS:
         return None

@@ -4,8 +4,8 @@ obstore reads and writes objects; botocore does everything else. All threads of 
 clients of a `Session`. Retries are disabled in both clients, because `Calls` retries requests and
 counts the retries.
 
-obstore runs its own threads, and a forked process does not inherit them. obstore would wait for
-ever in such a process, so botocore sends all of its requests.
+obstore runs its own threads, and a forked process does not inherit them. In a forked process,
+obstore would wait for ever, so botocore sends all requests.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy"})  # names of variables, in lower case
 OWNER_CHECK_LASTS = 300.0  # seconds for which a checked owner is trusted
-# obstore accepts only ASCII metadata, known lengths, ranges with the status 206, and HTTP dates.
+# obstore's messages about responses without ASCII metadata, a length, status 206 or an HTTP date.
 UNREADABLE_BY_OBSTORE = re.compile(
     "non UTF-8 char|Content-Length Header missing|non-partial response|Invalid last mod"
 )
@@ -82,7 +82,7 @@ class Session:
         self._checked: set[str] = set()  # buckets that need no further check
         self._version_denied: set[str] = set()  # buckets that deny reading versions
         self._renewals_of_stores = 0  # `ProfileKeys.renewals` when `_stores` was last cleared
-        # Until this monotonic time, a server that is unreachable is probably not the intended one.
+        # Until this monotonic time, an unreachable server probably means a wrong setting.
         self.startup_ends = aws.access.startup_ends()
         # Keys of objects that obstore cannot read (see `explain_and_adapt`).
         self.keys_for_botocore: set[str] = set()
@@ -127,7 +127,7 @@ class Session:
         """Return the obstore client that writes to `bucket`.
 
         Args:
-            kms_key: KMS key to write with. Defaults to the default encryption of the bucket.
+            kms_key: KMS key that encrypts objects. Defaults to the bucket's default encryption.
         """
         key = (bucket, True, kms_key)  # True: writes
         return self._stores.get(key) or self._open_store(key)
@@ -206,8 +206,8 @@ class Session:
             "user_agent": "s3unzip",
         }
         if not PROXIES.isdisjoint(map(str.lower, os.environ)):
-            # Without a `proxy_url`, obstore would read these variables in its own way. So even to
-            # use no proxy, one is set, and the host is excluded from it.
+            # Without a `proxy_url`, obstore would read these variables in its own way. To use no
+            # proxy, the URL itself is set as the proxy, and its host is excluded.
             options["proxy_url"] = find_proxy(url) or url
             if options["proxy_url"] == url:
                 options["proxy_excludes"] = urlsplit(url).hostname or ""
@@ -250,12 +250,12 @@ class Session:
     def check_bucket(self, bucket: str) -> None:
         """Raise an error if credentials or the bucket are missing, or the endpoint is unreachable.
 
-        Only the first call for a bucket sends a request. Later requests report other errors.
+        Once a bucket has passed, no more requests are sent. Later requests report other errors.
         """
         if bucket in self._checked or self.is_forked():  # in a fork, obstore never returns
             return
-        # No object has the key of this GET. A server that returns one answers every request with a
-        # page, even a PUT. A GET is sent because a HEAD for the bucket would require botocore.
+        # No object has the key of this GET. A server that returns an object is not S3: it answers
+        # every request with a page. A HEAD for the bucket would require botocore.
         answer = ServerAnswer(200, code="", message=NOT_S3)
         try:
             obstore.get(self.reader(bucket), ".s3unzip-reach")
@@ -328,7 +328,7 @@ class Session:
         return fault
 
     def _repeat_as_get(self, call: Call, head_error: Exception) -> Exception:
-        """Return the exception of a GET of the same key, which contains an error code.
+        """Send a GET of the same key; return its exception, which contains an error code.
 
         The response to a HEAD has no body, and thus no error code. Returns `head_error` if the GET
         succeeds, or if the server does not respond.
@@ -392,14 +392,14 @@ class Session:
             with self._lock:
                 self._aws.bucket_regions[bucket] = region
                 self._stores = {key: self._stores[key] for key in self._stores if key[0] != bucket}
-        return region is not None  # if unchanged, another thread may have switched it
+        return region is not None  # even if unchanged: another thread may have set the region
 
     def _explain_fault(
         self, fault: errors.ServiceFaultError, answer: ServerAnswer, call: Call
     ) -> errors.S3UnzipError:
         """Set the `trouble` of the fault, which names the server; return the fault.
 
-        If the fault's message does not name the server, the name or advice is added to it.
+        If the fault's message does not name the server, the name or advice is added to the message.
         Returns a permanent error instead if the program has just started and cannot reach the
         server.
         """
@@ -432,7 +432,7 @@ class Session:
     ) -> errors.StorageError | None:
         """Return an error about an endpoint that cannot be reached, or None if it may be reachable.
 
-        With a proxy, it is unknown whether the proxy or the endpoint is unreachable.
+        With a proxy, the result is None, because the proxy may be unreachable, not the endpoint.
 
         Args:
             subject: text with which the message begins: the request, or the bucket's location.

@@ -3,15 +3,17 @@
 An ETag pins a version. Some servers return no ETag for a file that was put into their folder
 directly. In that case, the pin contains the time of the file's last change as an HTTP date. The
 size and the ETag or date in each response are compared with the pin, because some servers ignore
-If-Match, and others refuse their own ETags in it. Such a refusal ends the use of If-Match.
+If-Match, and others refuse their own ETags in it. After a server has refused its own ETag, requests
+no longer have If-Match.
 
-botocore handles some keys that are valid in S3. object_store, on which obstore is built, drops
-slashes at their beginning and end, and refuses control characters and the segments "", ``.`` and
-``..``.
+Some keys that are valid in S3 are requested by botocore. object_store, on which obstore is built,
+drops slashes at the beginning and end of a key, and refuses control characters and the segments "",
+``.`` and ``..``.
 
 Only the pinned version is deleted or tagged. In a versioned bucket, requests specify the version
-id. Otherwise, they specify the ETag, which S3 compares (`conditional-deletes` in its user guide).
-Some servers ignore that condition, so a HEAD before the deletion also returns the ETag to compare.
+id. Otherwise, a deletion specifies the ETag, which S3 compares (`conditional-deletes` in its user
+guide). Some servers ignore that condition, so the ETag is also compared by a HEAD before the
+deletion.
 """
 
 from __future__ import annotations
@@ -37,9 +39,10 @@ from s3unzip.zip import ByteRange
 if TYPE_CHECKING:  # stubs
     from obstore import GetOptions, ObjectMeta
 
-# With more of them, botocore sends the requests for all keys, so the set stops growing.
+# With more keys in `Session.keys_for_botocore`, botocore requests all keys, and the set stops
+# growing.
 MAX_KEYS_FOR_BOTOCORE = 10_000
-NO_VERSION = "null"  # version id of objects without versioning, or while it is suspended
+NO_VERSION = "null"  # version id of objects written without versioning, or while it is suspended
 # The messages of object_store for a store without suffix ranges (416 or 501), and for an empty
 # object. For the suffix of an empty object, S3 responds with 416. Emulators respond with 200, or a
 # wrong Content-Range.
@@ -63,8 +66,8 @@ def needs_botocore(session: Session, key: str) -> bool:
         or len(session.keys_for_botocore) > MAX_KEYS_FOR_BOTOCORE  # then for all keys
     ):
         return True
-    # Most keys pass this test, which takes a fifth of the time of the regular expression. Of these
-    # keys, only those that end in a slash match it.
+    # Most keys pass this test, which takes a fifth of the time of the regular expression. Of the
+    # keys that pass, only those that end in a slash match the expression.
     if key.isprintable() and "//" not in key and "/." not in key and key[:1] not in ("", "/", "."):
         return key.endswith("/")
     return _NOT_FOR_OBSTORE.search(key) is not None
@@ -84,7 +87,7 @@ def get_object(
     Args:
         span: offsets of the first byte and of the byte after the last one. Defaults to all bytes.
         etag, version: ETag that the object must have, and id of the version to read, if any.
-        min_chunk_size: minimum bytes in a chunk. If a body breaks, its incomplete chunk is lost.
+        min_chunk_size: minimum bytes in a chunk. If a body breaks, the incomplete chunk is lost.
     """
     if needs_botocore(session, call.key):
         return _get_by_botocore(session, call, span, etag=etag, version=version)
@@ -201,9 +204,8 @@ class S3Source(Source):
         except s3_errors() as error:
             if read_answer(error).status not in {416, 501} and not NO_SUFFIX.search(str(error)):
                 raise self._session.explain_and_adapt(error, call) from None
-            # The caller has counted the GET above, and `super().tail` counts its HEAD. The GET
-            # after that HEAD is counted here. (For an empty archive, there is none: the count is
-            # too high.)
+            # The caller has counted the GET above, and `super().tail` counts the HEAD. The GET
+            # after that HEAD is counted here, even if the archive is empty and needs no GET.
             count_request("get")
             return super().tail(location, length)
         return self._make_tail(call, answer.meta)._replace(data=data)
@@ -291,7 +293,7 @@ class S3Source(Source):
                     f"{location}: the store gives neither versions nor strong ETags, so a newer "
                     "archive could be taken for the one that was extracted"
                 )
-            # Some servers ignore IfMatch, so the ETag is compared here, too.
+            # Some servers ignore IfMatch, so the ETag is also compared here.
             count_request("head")
             try:
                 # A HEAD needs the right s3:GetObject.
@@ -360,8 +362,8 @@ def content_length(call: Call, answer: Mapping[str, Any]) -> int:
 def _version_request(location: Location, pin: Pin) -> tuple[str | None, dict[str, Any]]:
     """Return the version id, and the parameters of a request about that version.
 
-    The id is None if the object was written without versioning: it has no id, or `NO_VERSION`,
-    which a newer object can have, too. A request with these parameters then refers to the current
+    The id is None if the object was written without versioning. Such an object has no id, or it has
+    `NO_VERSION`, which a newer object can have as well. The parameters then refer to the current
     object, which may be newer.
     """
     request = {"Bucket": location.bucket, "Key": location.key}
