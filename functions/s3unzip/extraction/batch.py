@@ -5,8 +5,8 @@ Rules:
 * One thread takes members from the stream, then checks and decodes them. Other threads PUT them.
 * A bad member gets the outcome `failed`, and the stream continues with the next member.
 * Only verified bytes are submitted, and the outcome of a member is noted after its PUT.
-* The first error of any other kind ends the batch: queued PUTs are dropped, and PUTs on the wire
-  are awaited.
+* An error that does not concern a single member ends the batch: queued PUTs are dropped, and PUTs
+  on the wire are awaited.
 * The bytes in memory are bounded by the `Window` (one member and one piece of the stream) and by
   the bytes that the `PutPool` may have in flight.
 """
@@ -39,7 +39,7 @@ from s3unzip.zip.decode import Decoded
 T = TypeVar("T")
 RowAndFacts = tuple[PlannedMember, ObjectFacts]  # what a PUT needs besides the bytes of the object
 
-MAX_REFUSALS = 20  # refused PUTs without a single success after which the run ends
+MAX_REFUSALS = 20  # the run ends after this many refused PUTs without a single success
 
 
 def extract_batch(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
@@ -60,8 +60,8 @@ def extract_batch(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
         for neighbours in _group_neighbours(rows, tuning.gap_bytes):
             oversized += _extract_neighbours(attempt, neighbours, pool)
         pool.close()
-        # If the store refuses every member, an error ends the run before this line. Otherwise, each
-        # refusal is the fault of its own member.
+        # `writer` raises an error if the store refuses `MAX_REFUSALS` members and accepts none. No
+        # error was raised, so each refusal concerns only the refused member.
         writer.note_refusals()
     except BaseException:
         attempt.calls.end()  # from now on, a PUT that fails is not retried
@@ -75,7 +75,7 @@ def extract_batch(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
 def _drop_existing(attempt: TaskAttempt, rows: list[PlannedMember]) -> list[PlannedMember]:
     """Note the rows whose objects are kept; return the other rows.
 
-    S3 bills a PUT even if it refuses it, and some stores accept a PUT that S3 would refuse.
+    S3 bills even a refused PUT, and some stores ignore the condition for which S3 refuses a PUT.
     """
     outcomes = resolve_conflicts(
         rows,
@@ -134,8 +134,8 @@ def _extract_neighbours(
                 attempt.note_failed(row, error.finding)
         else:
             verified = row.with_crc(decoded.crc32)
-            # Make the facts here: the same code is slower in the pool's thread, which has just
-            # woken.
+            # Make the facts in this thread: the same code is slower in a thread of the pool, which
+            # has just woken.
             facts = object_facts(verified.key, verified.member, attempt.run)
             pool.submit((verified, facts), decoded.content)
         attempt.show_progress()
@@ -316,9 +316,9 @@ class PutPool(Generic[T]):
 class _Writer:
     """Writes members, following the run's `on_conflict`; each thread does one PUT at a time.
 
-    If the store accepts other members, a refusal is a fault of the refused member alone. If the
-    bucket refuses every member, the refusal ends the run, so that a million members are not refused
-    one by one.
+    If the store accepts other members, a refusal concerns only the refused member. If the store
+    refuses every member, the refusal ends the run, so that a million members are not refused one by
+    one.
     """
 
     def __init__(self, attempt: TaskAttempt) -> None:

@@ -11,9 +11,9 @@ option `on_conflict` sets the rule:
 
 The destination is queried before a write, because S3 bills even a refused conditional PUT.
 `resolve_conflict` checks one member; `resolve_conflicts` checks many small members by LIST and
-HEAD. Another writer may create the key after this check. Then the store refuses the conditional
-write, and `explain_refusal` checks the key again. A store that ignores the condition overwrites
-only such a new object.
+HEAD. If another writer creates the key after this check, the store refuses the conditional write,
+and `explain_refusal` checks the key again. A store that ignores the condition overwrites the object
+of that writer, but no older object.
 """
 
 import zlib
@@ -58,9 +58,9 @@ def is_same_object(
 
 
 def has_content(stored: StoredObject, member: Member, options: Options) -> bool:
-    """Return whether an object has the size of a member, and its content the CRC-32 of the member.
+    """Return whether an object has the size of a member, and its content has the member's CRC-32.
 
-    For a member that is encrypted with AES (AE-2), the archive declares no CRC-32, so the result is
+    If the member is encrypted with AES (AE-2), the archive declares no CRC-32, and the result is
     False.
     """
     return (
@@ -75,9 +75,9 @@ def find_object(
 ) -> StoredObject | None:
     """Return the object under the key of a member, or None if the object does not exist.
 
-    The `crc32` of the result is that of the content. If the object is the content itself, the value
-    is the checksum of the store; otherwise it is taken from the metadata. If the store keeps no
-    metadata, a gzip file is read to compute the CRC-32.
+    The `crc32` of the result is that of the content. It comes from the checksum of the store if the
+    object is the content itself and the store has a checksum; otherwise, it comes from the
+    metadata. If the store keeps no metadata, a gzip file is read to compute the CRC-32.
     """
     is_gzip = options.as_gzip is not None
 
@@ -85,7 +85,7 @@ def find_object(
         if is_gzip and not destination.keeps_metadata:  # `head` would not inflate the file
             return read_stored(destination, key, is_gzip=True)
         stored = destination.head(key)
-        # The store's checksum is that of the object, which is not the content if it is a gzip file.
+        # The store's checksum covers the bytes of the object. A gzip file is not the content.
         if stored is None or stored.checksum is None or is_gzip:
             return stored
         return stored._replace(crc32=stored.checksum)
@@ -145,8 +145,8 @@ def resolve_conflict(
         destination: the store that may have an object under the key of the member.
         calls: sends the requests.
         read_crc: function that computes the CRC-32 of the content. It is called if the archive does
-            not declare the CRC-32 and the object has the size of the member. It raises
-            `MemberError` if the content is bad. If it is None, such a member must be written.
+            not declare the CRC-32 and the object has the size of the member. The function raises
+            `MemberError` if the content is bad. None: a member without a CRC-32 must be written.
     """
     if options.on_conflict is OnConflict.OVERWRITE:
         return None
@@ -159,8 +159,8 @@ def resolve_conflict(
                 return None  # with `never`, the store then refuses the conditional write
             row = row.with_crc(read_crc())
         if row.member.cipher is not None and stored.crc32 is None:
-            # A large AE-2 member was written before the CRC-32 of its content was known, so read
-            # the object to compute it. If the object is gone by now, the CRC-32 stays unknown.
+            # A large AE-2 member was written before the CRC-32 of its content was known. Read the
+            # object to compute the CRC-32, which stays unknown if the object is gone by now.
             read = partial(read_stored, destination, row.key, is_gzip=options.as_gzip is not None)
             stored = calls.paced("get", read) or stored
     if has_content(stored, row.member, options):

@@ -10,9 +10,9 @@ Rules:
 * The declared size of a member may be too small by a multiple of 4 GiB (`is_wrapped`). If the
   member turns out to be larger, it is uploaded again with room for its maximum size.
 * A failed upload is aborted.
-* Before the upload of a copy is completed, its CRC-32 is compared with the one in the directory. It
-  is computed from the checksums of the parts if the store returns them, otherwise by reading the
-  pinned range.
+* Before the upload of a copy is completed, the CRC-32 of the copy is compared with the one in the
+  directory. The CRC-32 is computed from the checksums of the parts if the store returns them,
+  otherwise from the pinned range of the archive.
 * If the store refuses to copy, or its checksums show wrong bytes, the member is streamed.
 * The `COPY_TRIES`-th fault of a part counts as a refusal; throttling does not count as a fault.
 """
@@ -50,7 +50,7 @@ from s3unzip.stores.ports import Buffer, Upload
 from s3unzip.zip import AFTER_LENGTH, ByteRange, Member, OpenedMember, close_member
 from s3unzip.zip.decode import largest_size
 
-COPY_TRIES = 4  # if the copy of a part has had this many faults, the member is streamed
+COPY_TRIES = 4  # after this many faults in the copy of one part, the member is streamed
 CHECKSUM_LENGTH = 8  # length of a CRC-32 in base64
 
 
@@ -78,7 +78,7 @@ class MemberData(Struct, frozen=True):
         member = self.row.member
         start = self.data_range.stop
         trailing = b""
-        if start < member.stop:  # a descriptor follows, or a gap before the next member
+        if start < member.stop:  # the data is followed by a descriptor or by a gap
             trailing = self.run_step.calls.read(
                 self.run_step.archive, ByteRange(start, min(member.stop, start + AFTER_LENGTH))
             )
@@ -88,8 +88,8 @@ class MemberData(Struct, frozen=True):
 def read_range(run_step: Step, byte_range: ByteRange) -> Iterator[memoryview]:
     """Yield a range of the archive in chunks of about a MiB, reading ahead.
 
-    One request reads a larger piece, and its answer arrives in chunks. Chunks are small because
-    allocating pages for large buffers takes longer than filling them.
+    One request reads a larger piece (`read_piece`), whose bytes arrive in chunks. Chunks are small
+    because allocating pages for large buffers takes longer than filling them.
     """
     tuning = run_step.context.tuning
     for chunks in read_ahead(
@@ -123,7 +123,7 @@ def open_part(attempt: TaskAttempt, row: PlannedMember) -> MemberData:
 
 
 def stream_member(attempt: TaskAttempt, row: PlannedMember) -> None:
-    """Extract one member, unless it must not be written."""
+    """Extract one member by streaming it, unless `on_conflict` forbids a write."""
     _write_unless_conflict(attempt, row, stream_whole)
 
 
@@ -212,7 +212,7 @@ def _upload(
     row = data.row
     options = attempt.run.options
     max_size = allowed_size(attempt, row.member)
-    if options.as_gzip is None:  # the object is the content, for which the parts must have room
+    if options.as_gzip is None:  # the object is the content, so the content must fit in the parts
         max_size = min(max_size, part_size * attempt.destination.part_limits.max_parts)
     decoder = open_content(
         row.member, attempt.context.policy, data.opened, options, max_size=max_size
@@ -222,7 +222,7 @@ def _upload(
         yield from decoder.decode(attempt.count_pieces(read_range(attempt, data.data_range)))
         data.check_after_data()
 
-    parts = upload_parts(attempt, upload, content(), sizes=[part_size])  # the size of all parts
+    parts = upload_parts(attempt, upload, content(), sizes=[part_size])  # the size of each part
     attempt.warnings.update(decoder.warnings)
     row = row.with_crc(decoder.crc32)
     if options.as_gzip is None:
@@ -257,7 +257,7 @@ def _copy_whole(attempt: TaskAttempt, row: PlannedMember) -> None:
         with open_upload(attempt, row) as upload:  # only an error aborts the upload
             parts = _copy_parts(attempt, upload, data, sizes)
             _check_copy(parts, data)
-    except errors.MemberError as error:  # the archive's own bytes are wrong
+    except errors.MemberError as error:  # the bytes in the archive are wrong
         attempt.note_failed(row, error.finding)
         return
     except CopyRefusedError:
@@ -375,7 +375,7 @@ def _run_copy(attempt: TaskAttempt, request: Callable[[], Part]) -> Part:
 
     try:
         part = send_part(attempt, "copy", copy_once)
-    except errors.StorageError as refusal:  # no fault; streaming reports a changed archive
+    except errors.StorageError as refusal:  # also if the archive changed: streaming reports that
         raise CopyRefusedError(str(refusal)) from refusal
     # VersityGW returns the checksum of the whole archive, which ends in "-3" if the archive was
     # uploaded in three parts. No store accepts such a checksum in CompleteMultipartUpload.

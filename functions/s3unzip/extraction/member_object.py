@@ -4,10 +4,10 @@ The bytes are the content of the member, or a gzip file of the content. The fact
 type, the metadata and the properties of the run.
 
 The media type is derived from the suffix of the key. The table contains the suffixes of Python's
-`mimetypes` and some more. `mimetypes` itself is not used, because it differs between versions of
-Python and reads /etc/mime.types of the machine when it starts: an archive must get the same types
-on a laptop and in a Lambda function. Source: https://www.iana.org/assignments/media-types/ , or,
-for types without an entry there, the type that browsers expect.
+`mimetypes` and some more. `mimetypes` itself is not used, because its types depend on the version
+of Python and on /etc/mime.types of the machine: an archive must get the same types on a laptop and
+in a Lambda function. The types are those of https://www.iana.org/assignments/media-types/ or, if
+that list has no entry, those that browsers expect.
 """
 
 from msgspec.structs import replace
@@ -252,7 +252,7 @@ def make_object(
     if options.as_gzip is None:
         return decode_member(member, data, policy, opened)
     decoder = open_content(member, policy, opened, options)
-    # Decoding sets the CRC-32 and the warnings, so it comes first.
+    # The arguments are evaluated in order: decoding sets the CRC-32 and the warnings.
     return Decoded(b"".join(decoder.decode([data])), decoder.crc32, decoder.warnings)
 
 
@@ -264,8 +264,8 @@ def object_facts(key: str, member: Member, run: Run) -> ObjectFacts:
     if member.mtime is not None:
         metadata[MTIME_KEY] = str(member.mtime)
     if member.mode is not None:
-        # Without the file type, and with the owner's permission to read, even if the writer of the
-        # archive did not store it.
+        # The mode is stored without the file type, and always with the owner's permission to read,
+        # because some writers of archives leave that bit out.
         metadata[MODE_KEY] = f"{member.mode & 0o7777 | OWNER_READS:o}"
     encoding = "gzip" if run.options.as_gzip is GzipForm.ENCODING else None
     properties = run.options.objects
@@ -282,7 +282,7 @@ def object_facts(key: str, member: Member, run: Run) -> ObjectFacts:
 
 def with_properties(facts: ObjectFacts, properties: ObjectProperties) -> ObjectFacts:
     """Return `facts` with the properties that all objects of the run share."""
-    # An empty property becomes None, so the object does not have the property.
+    # None leaves the property out of the object, so an empty value becomes None.
     unchanged = {name: getattr(properties, name) or None for name in PASSED_ON}
     return replace(facts, metadata=properties.metadata | facts.metadata, **unchanged)
 

@@ -13,8 +13,8 @@
 
 Rules:
 
-* Linking may happen more than once, late or concurrently. Each time it begins an upload of its own,
-  and the ids of the tasks of the slices name the upload, so that slices of two uploads do not mix.
+* Linking may happen more than once, late or concurrently. Each linking begins its own upload. The
+  ids of the slice tasks contain a hash of the upload id, so that slices of two uploads do not mix.
 * Each slice except the last has at least the minimum part size of the store.
 * A slice has an outcome only if it failed. Settling then streams the member, which reveals the
   fault.
@@ -85,9 +85,9 @@ def scan_member(attempt: TaskAttempt, row: PlannedMember) -> None:
     except MemberError:  # linking also opens the member, and reports the finding
         return
     segmentation = _segmentation_of(task, row)
-    # A scan goes on through later segments that have no boundary. If it would cover more than half
-    # of the member, there is no record: inflating these bytes twice, first for the scan and later
-    # for a slice, would take longer than inflating the whole member once.
+    # A scan continues through later segments that have no boundary. If the scan would cover more
+    # than half of the member, there is no record: inflating these bytes twice, first for the scan
+    # and later for a slice, would take longer than inflating the whole member once.
     max_segments = max(1, segmentation.count // 2)
     segment = deflate.scan_segment(segmentation, task.part, _keep_first_read(data), max_segments)
     if segment is not None:
@@ -110,8 +110,8 @@ def _segmentation_of(scan: Task, row: PlannedMember) -> deflate.Segmentation:
 def _keep_first_read(data: MemberData) -> Callable[[int, int], Iterator[bytes | memoryview]]:
     """Return a function that yields bytes [start, stop) of a member's data.
 
-    A scan first reads at most 1.5 MiB, to search them for a boundary. It then reads again, from the
-    boundary on, so the function keeps the bytes of its first read.
+    A scan first reads at most 1.5 MiB and searches these bytes for a boundary. The scan then reads
+    again, from the boundary on, so the function keeps the bytes of the first read.
     """
     first_bytes = b""
     first_start = 0  # position of the first bytes
@@ -131,8 +131,8 @@ def _keep_first_read(data: MemberData) -> Callable[[int, int], Iterator[bytes | 
 
 
 class _SlicePlan(NamedTuple):
-    size: int  # bytes of the slice in the object
-    parts: int
+    size: int  # number of bytes of the object in the slice
+    parts: int  # number of parts in which the slice is uploaded
     segments: tuple[int, ...] = ()  # numbers of the segments to inflate; empty for a copy
 
 
@@ -140,7 +140,7 @@ def link_member(run_step: Step, tasks: Sequence[Task]) -> list[Task] | Outcome:
     """Begin the upload of a member; return the tasks of its slices.
 
     If there is nothing to upload, returns the outcome of the member instead. If the scanned
-    segments do not make up the member, returns the task that streams it.
+    segments do not form the member, returns the task that streams the member.
 
     Args:
         run_step: the step that settles the run.
@@ -161,7 +161,7 @@ def link_member(run_step: Step, tasks: Sequence[Task]) -> list[Task] | Outcome:
         return _begin_slices(data, TaskKind.COPY, first_task, _plan_copies(run_step, row, tasks))
     try:
         slices = _link_segments(run_step, row, first_task)
-    except ArchiveError:  # the segments do not make up the member: streaming it shows why
+    except ArchiveError:  # the segments do not form the member: streaming shows why
         return [_stream_task(first_task, row)]
     return _begin_slices(data, TaskKind.SLICE, first_task, slices)
 
@@ -186,7 +186,7 @@ def _begin_slices(
     upload_id = begin_upload(data.run_step, row).upload_id
     # Part of the ids of the tasks, so that slices of two uploads do not mix.
     upload_mark = f"{zlib.crc32(upload_id.encode()):08x}"
-    # Each of the tasks takes about the same time.
+    # All tasks of the member take about the same time, so the first task stands for all.
     seconds_per_byte = first_task.seconds * first_task.parts / max(1, row.member.size)
     tasks = [
         replace(
@@ -299,7 +299,7 @@ def _write_linked(
             return None
 
     def write_linked(segment: deflate.LinkedSegment) -> tuple[int, deflate.LinkedSegment]:
-        # Segment N begins at N times the distance between segments, or later within this distance.
+        # Segment N begins between N times and N + 1 times the distance between segments.
         number = segment.start_bit // (8 * segmentation.distance)
         run_step.records.write_segment(index, number, "linked", segment.to_bytes())
         return number, segment
@@ -372,12 +372,12 @@ def finish_member(
 
     Returns:
         The outcome of the member, also if `on_conflict` keeps another object under its key. If a
-        slice failed, or the parts do not make up the member, the upload is aborted, and the task
-        that streams the member is returned.
+        slice failed, or the parts do not form the member, the upload is aborted, and the task that
+        streams the member is returned.
     """
     first_task, _ = slices[0]
     row = run_step.read_rows(first_task.rows)[0]
-    # Each of these tasks has a slice; `else` is only for the type checker.
+    # The tasks in `slices` always have a slice; `else` is only for the type checker.
     upload = Upload(row.key, first_task.slice.upload_id if first_task.slice else "")
     parts = tuple(part for _, recorded in slices for part in recorded.report.uploaded)
     if any(recorded.outcomes for _, recorded in slices):  # a slice has an outcome only if it failed

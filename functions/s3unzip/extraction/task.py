@@ -1,4 +1,4 @@
-"""Extract: one task, from its rows to its outcomes.
+"""Do one task: read its rows, extract their members, and record the outcomes.
 
 Rules:
 
@@ -34,9 +34,9 @@ ATTEMPT_FAULTS: tuple[type[errors.S3UnzipError], ...] = (*RUN_FAULTS, errors.Ser
 def run_task(run: Run, task: Task, context: Context) -> TaskReport:
     """Do one task and write its outcomes; skip the members that an earlier attempt finished.
 
-    If the archive has changed, this is recorded as the stop, and the report is returned. Near the
-    time limit of the worker, the attempt ends normally, and the next round extracts the remaining
-    members.
+    If the archive has changed, the change is recorded as the stop, and the report is returned. Near
+    the time limit of the worker, the attempt ends without an error, and the next round extracts the
+    remaining members.
 
     Raises:
         StorageError: an error in `RUN_FAULTS`, which stops the whole run.
@@ -78,10 +78,11 @@ def _do_attempt(attempt: TaskAttempt) -> TaskReport:
 
 
 def _end_with_fault(attempt: TaskAttempt, fault: errors.S3UnzipError) -> TaskReport:
-    """Record a fault that ended an attempt; raise it unless the run or the task has ended.
+    """Record the fault that ended an attempt, and raise it.
 
-    A changed archive is a verdict, not a fault to report: the stop record ends the run. If another
-    attempt has done the whole task in the meantime, its report is returned.
+    If the archive has changed, the report of this attempt is returned instead: the stop record ends
+    the run with a verdict. If another attempt has done the whole task by now, the report of that
+    attempt is returned.
     """
     if isinstance(fault, RUN_FAULTS):
         attempt.records.write_stop(stop_for(fault))
@@ -99,7 +100,7 @@ def _do_remaining(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
     """Extract the members of `rows` that have no outcome.
 
     If the store refuses one large member, the refusal becomes the outcome of the member. A batch
-    notes refusals of single members itself, so a refusal that it raises stops the run.
+    notes refusals of single members itself, so a refusal that a batch raises stops the run.
     """
     done = {outcome.index for outcome in attempt.outcomes}
     remaining = [row for row in rows if row.member.index not in done]
@@ -110,7 +111,7 @@ def _do_remaining(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
         if is_batch:
             extract(attempt, remaining)
         else:
-            for row in remaining:  # the only member, or nothing if it already has an outcome
+            for row in remaining:  # the only member, or none if that member has an outcome
                 extract(attempt, row)
     except RUN_FAULTS:  # these stop the run, whichever task raises them
         raise
@@ -121,5 +122,5 @@ def _do_remaining(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
             raise errors.StoreRefusesError(str(refusal)) from refusal
         for row in remaining:
             attempt.note_failed(row, row.finding(refusal.reason, str(refusal)))
-    # The task is finished. If it was a scan or a slice, settling adds the outcome of the member.
+    # The task is finished. If it did only a part of a member, settling adds the member's outcome.
     attempt.settling_adds_outcome = not attempt.task.is_whole

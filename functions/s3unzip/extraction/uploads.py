@@ -5,9 +5,9 @@ Rules:
 * No byte of a member is visible before `complete_once`.
 * Whoever begins an upload completes it or aborts it. Settling (`abort_uploads`) and the lifecycle
   rule of the bucket abort the uploads that a crash leaves behind.
-* Another process may abort an upload at any time. Then calls for the upload raise
+* Another process may abort an upload at any time. Later calls for the upload raise
   `UploadGoneError`, and the task begins a new upload. Runs on the same machine note their uploads,
-  so that they do not abort each other's.
+  so that no run aborts the upload of another run.
 * The response to CompleteMultipartUpload may be lost. A later try then fails because there is no
   such upload, and the object under the key determines whether the member has been written.
 * Parts have the numbers and sizes that were planned; only the last part may be shorter.
@@ -36,7 +36,7 @@ from s3unzip.stores.ports import Buffer, Kind, PartLimits, Upload
 
 
 class UploadGoneError(errors.ServiceFaultError):
-    """The upload was aborted elsewhere; the task begins a new one."""
+    """Another process aborted the upload; the task begins a new upload."""
 
 
 class CopyRefusedError(errors.StorageError):
@@ -62,7 +62,7 @@ def open_upload(run_step: Step, row: PlannedMember) -> Iterator[Upload]:
     except (errors.MemberError, CopyRefusedError):  # the task continues after this error
         abort_upload(run_step, upload)
         raise
-    except BaseException:  # the error ends the attempt, and a failed abort must not hide it
+    except BaseException:  # the error ends the attempt; a failed abort must not hide the error
         abort_quietly(run_step, upload)
         raise
 
@@ -128,7 +128,7 @@ def complete_once(
                 return None
             raise
         finally:
-            was_tried = True  # for the next try: this one may have succeeded despite its fault
+            was_tried = True  # this try may have succeeded even if the client got an error
 
     etag = run_step.calls.run("complete", complete)
     run_step.context.uploads.forget(upload.upload_id)
@@ -153,9 +153,9 @@ def abort_upload(run_step: Step, upload: Upload) -> None:
 
 
 def abort_uploads(run_step: Step, keys: Iterable[str], spared: Collection[str] = ()) -> int:
-    """Abort the uploads to `keys`, except those with an id in `spared`; return the number aborted.
+    """Abort the uploads to `keys`, and return their number; spare the upload ids in `spared`.
 
-    An upload that belongs to another active run is also spared if this machine has a note of it.
+    If this machine has noted that an upload belongs to another active run, it is spared as well.
     """
     keys = set(keys)
     if not keys:
@@ -168,8 +168,8 @@ def abort_uploads(run_step: Step, keys: Iterable[str], spared: Collection[str] =
             and not run_step.context.uploads.is_of_another(upload.upload_id, run_step.run.id)
         )
 
-    # The prefix for a single key is the key itself. MinIO lists the uploads of one whole key only:
-    # with several keys it lists nothing, and aborts the uploads itself after 24 hours.
+    # The prefix for a single key is the key itself. MinIO lists uploads only for a whole key. With
+    # several keys, MinIO lists nothing, and aborts the uploads itself after 24 hours.
     prefix = commonprefix(list(keys))  # noqa: RUF071 - a prefix of characters
     uploads = run_step.calls.run(
         "list", lambda: list(filter(is_abandoned, run_step.destination.uploads(prefix)))
@@ -276,8 +276,8 @@ def upload_parts(
         offset: offset of the first part in the object.
     """
     tuning = run_step.context.tuning
-    # Only an empty member has a part of 0 bytes. If bytes of such a member arrive nevertheless,
-    # they are cut like the bytes of any other member, and the checks find the fault.
+    # Only an empty member has a part of 0 bytes. If its data inflates to some bytes, they are cut
+    # into parts like those of other members, and the checks find the fault.
     sizes = [size or tuning.part_bytes for size in sizes]
     at_once = parts_at_once(max(sizes), tuning)
     pending: deque[Future[Part]] = deque()
@@ -316,7 +316,7 @@ def _cut_parts(
         at_once: maximum number of parts that are still in flight when the caller requests the next
             part.
     """
-    # Empty chunks are left out: one at the end would begin a part that was not planned.
+    # Empty chunks are left out: an empty last chunk would begin a part that was not planned.
     chunks = (memoryview(chunk) for chunk in content if chunk)
     data = next(chunks, None)  # the rest of a chunk; None: the stream has ended
     buffers: list[bytearray] = []
@@ -333,7 +333,7 @@ def _cut_parts(
             crc = crc32(fitting, crc)
             filled += len(fitting)
             data = data[len(fitting) :] or next(chunks, None)
-        # botocore accepts a bytearray, but no memoryview: the S3 destination must copy that.
+        # botocore accepts a bytearray, but no memoryview, which the S3 destination must copy.
         yield (buffer if filled == len(buffer) else view[:filled]), crc
         if data is None:
             return
