@@ -342,8 +342,12 @@ def _versions(pipeline: DeployedPipeline) -> list[str]:
         s3.list_object_versions(Bucket=pipeline.outputs[name])
         for name in ("IngestBucket", "DestinationBucket", "WorkBucket")
     ]
-    kinds = ("Versions", "DeleteMarkers")
-    return [one["Key"] for answer in listed for kind in kinds for one in answer.get(kind, ())]
+    return [
+        one["Key"]
+        for answer in listed
+        for kind in ("Versions", "DeleteMarkers")
+        for one in answer.get(kind, ())
+    ]
 
 
 def test_a_healthy_environment(pipeline: DeployedPipeline, operator: Program) -> None:

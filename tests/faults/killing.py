@@ -62,8 +62,9 @@ class Sequence:
         """Return what lies in the destination; of a folder with the metadata that S3 would have."""
         if self._out is None:
             return self._world.listing()
-        found = list_folder(self._out)
-        return {key: one._replace(zip_crc32=one.crc32) for key, one in found.items()}
+        return {
+            key: one._replace(zip_crc32=one.crc32) for key, one in list_folder(self._out).items()
+        }
 
     def _run(self, kills: int) -> int:
         self.tally["programs"] += 1

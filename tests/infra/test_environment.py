@@ -499,8 +499,9 @@ def test_a_route_takes_over_what_it_leaves_out(tmp_path: Path) -> None:
 
 def test_the_functions_read_routes(routes: Synthesized) -> None:
     """The first route that fits takes an archive; its destination, options and key are values."""
-    variables = routes.variables("intake")
-    text = {name: value for name, value in variables.items() if isinstance(value, str)}
+    text = {
+        name: value for name, value in routes.variables("intake").items() if isinstance(value, str)
+    }
     buckets = {
         Variable.TRIGGER_BUCKET.value: "arrivals",
         Variable.DESTINATION.value: "s3://members/",
