@@ -148,8 +148,8 @@ _WILD_POSITIONS = {
     _SLASHES: [_Position(stays_on=_SLASH, skips=(1,))],
     "*": [_Position(stays_on=re.compile("[^/]"), skips=(1,))],
     "**": [_Position(stays_on=_ANY_CHARACTER, skips=(1,))],
-    # Without a folder, a match skips both positions. With folders, the second position takes all
-    # text up to a slash.
+    # Without a folder, a match skips both positions. If there are folders, the second position
+    # matches all text up to a slash.
     _ANY_FOLDER: [
         _Position(skips=(1, 2)),
         _Position(stays_on=_ANY_CHARACTER, advances_on=_SLASH),

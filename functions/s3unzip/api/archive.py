@@ -79,7 +79,7 @@ class ArchiveMember:
         return f"<ArchiveMember {self.name!r}: {self.size} bytes>"
 
     def __eq__(self, other: object) -> bool:
-        # `_stream` is a bound method, so it is equal only for members of the same `Archive`.
+        # `_stream` is a bound method; two of them are equal only if their `Archive` is the same.
         return (
             isinstance(other, ArchiveMember)
             and self._stream == other._stream
@@ -315,12 +315,8 @@ class Archive(Mapping[str, ArchiveMember]):
 
         If a refused and a sound member share a name, the name refers to the sound one.
         """
-        return {
-            member.path: position
-            for position, member in enumerate(
-                chain((member for member, _ in self._index.failures), self._index.selected)
-            )
-        }
+        members = chain((member for member, _ in self._index.failures), self._index.selected)
+        return {member.path: position for position, member in enumerate(members)}
 
     def members(self) -> Iterator[ArchiveMember]:
         """Yield the selected members, including refused ones, in the order of the directory."""
@@ -392,7 +388,8 @@ class Archive(Mapping[str, ArchiveMember]):
             if not options.names:  # a run without names extracts all members
                 raise NothingSelectedError(f"{self.source}: no members to extract were named")
         context = self._context
-        # A run of another version would replace the records of an earlier run of that version.
+        # If the archive was overwritten, a run would replace the records of an earlier run of the
+        # new version before `planned` is called.
         self._check_pin(read_tail(self._adapter, self._location, context, context.calls()).pin)
         progress = Progress()
         progress.planned = lambda plan: self._check_pin(plan.run.pin)  # type: ignore[method-assign]  # called before any PUT

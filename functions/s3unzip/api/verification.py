@@ -399,7 +399,7 @@ class _ObjectComparison:
             size = max(1, len(expected))
         # An archive without members has one range, which contains only extra objects.
         firsts = range(0, max(1, len(expected)), size)
-        # Every key is after "". The first listing begins at the prefix nevertheless.
+        # The first range has no lower bound: a listing contains only keys below the prefix.
         bounds = ["", *(expected[first].key for first in firsts[1:]), self._prefix + BEYOND]
         ranges = (
             partial(self._compare_range, expected[at : at + size], start, stop, any_order=any_order)

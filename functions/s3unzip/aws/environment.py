@@ -202,6 +202,7 @@ class LambdaConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         secret = options.password_ref
         if secret not in readable:
             secret = self.environment_defaults.options.password_ref
+        # The password is kept for one period, and read again in the next one.
         return Policy(
             lenient=options.lenient,
             encoding=options.encoding,

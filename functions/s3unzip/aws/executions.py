@@ -322,9 +322,9 @@ def end_run(
     measure_archive(report, is_first=is_first)
     publish_run_event(open_client("events"), config, report)
     if report.archive_left:
-        try:  # if the action fails, no error is raised: the report is written again with the result
+        try:
             finished = finish_source(config.after_success, report, context)
-        except S3UnzipError:  # the verdict of the run stays the same
+        except S3UnzipError:  # only from writing the report: a failed action is a result in it
             logger.exception("the report cannot be written again")
         else:
             if finished.after_success is not None:

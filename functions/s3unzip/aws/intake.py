@@ -342,7 +342,7 @@ class _MemoryRun:
         self._began = context.clock.now()
         self._archive = archive
         self._outer_context = context
-        # With `run_store`, these methods make this object the stores of its run.
+        # With these methods and `run_store`, this object serves as the stores of its run.
         self.source = context.stores.source
         self.destination = context.stores.destination
         self.end_startup = context.stores.end_startup
@@ -386,7 +386,8 @@ class _MemoryRun:
         """Run the rounds until the run ends or the function is about to time out."""
         context = self._context
         while settled.report is None and context.clock.remaining() > context.tuning.margin_seconds:
-            run = self._records.read_plan().run  # a run that has a report may have no plan
+            # Only a run without a report is sure to have a plan, so the plan is read here.
+            run = self._records.read_plan().run
             for task in settled.next.tasks:
                 try:
                     measure_task(run_task(run, task, context))

@@ -152,7 +152,7 @@ def describe_finding(finding: Finding) -> str:
 
 
 def _in_brackets(code: str | None, offset: int | None = None) -> str:
-    """Return a code and an offset in brackets, as the end of a message; empty without a code."""
+    """Return a code and an offset in brackets, to end a message; empty without a code."""
     if not code:
         return ""
     return f" ({code}{_at_byte(offset)})"

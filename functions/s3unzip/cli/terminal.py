@@ -64,8 +64,8 @@ class _SafeText(io.TextIOWrapper):
     """
 
     def __init__(self, raw: _Stream, encoding: str, errors: str, *, by_line: bool) -> None:
-        # Up to 1 MiB of output stays in the buffer until the command has its exit code, so a reader
-        # that exits early cannot make the command fail.
+        # Unless `by_line`, up to 1 MiB of output stays in the buffer until the command has its exit
+        # code, so a reader that exits early cannot make the command fail.
         super().__init__(io.BufferedWriter(raw, 1024**2), encoding, errors, line_buffering=by_line)
         # The progress display writes to this stream, because it moves the cursor with control
         # characters. The display escapes text of archives and servers itself.

@@ -127,7 +127,7 @@ def scan_bits(start_bit: int, stop_bit: int | None, chunks: Iterable[Buffer]) ->
             del inflaters[len(tails) :]  # if both tails were equal, one is left
     endings = [inflater.finish() for inflater in inflaters]
     tails = _extend_tails(tails, [[last_output] for last_output, _ in endings])
-    _, arrival = endings[0]
+    _, arrival = endings[0]  # that of the second inflater is equal: windows change only the output
     if arrival.ending in {"missed", "broken"}:
         # No other segment is linked to this segment, so its last bytes are not needed.
         return ScannedSegment(start_bit, stop_bit, arrival, b"")

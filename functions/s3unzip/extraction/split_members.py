@@ -140,7 +140,7 @@ def link_member(run_step: Step, tasks: Sequence[Task]) -> list[Task] | Outcome:
     """Begin the upload of a member; return the tasks of its slices.
 
     If there is nothing to upload, returns the outcome of the member instead. If the scanned
-    segments do not form the member, returns the task that streams the member.
+    segments do not add up to the member, returns the task that streams the member.
 
     Args:
         run_step: the step that settles the run.

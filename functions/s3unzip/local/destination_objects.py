@@ -63,7 +63,7 @@ def check_destination(request: Request, reading: Reading, context: Context) -> N
     destination = context.stores.destination(request.destination)
     destination.check_reachable()
     size = reading.index.selected.size
-    if request.options.as_gzip is not None:  # a gzip file has about the compressed size
+    if request.options.as_gzip is not None:  # a gzip file is as large as the compressed data
         size = reading.index.selected.compressed_size
     rule = request.after_success
     # A lenient run keeps the last file. The others are only in the archive, so it must stay.
@@ -158,7 +158,7 @@ def _decide_members(
             yield Decision(row.key, row.member.size, "unchanged")
         elif request.options.on_conflict is OnConflict.NEVER and (
             row.key in listed_keys
-            # A listing has neither folders nor symbolic links, but `never` keeps them, too.
+            # A listing has no folders and no symbolic links, and `never` does not replace them.
             or (request.destination.store.has_folders and os.path.lexists(row.key))
         ):
             yield Decision(row.key, row.member.size, "refuse", reason="exists")

@@ -89,7 +89,8 @@ class Machine:
         # this machine.
         self.outermost_run: RunRecords | None = None
         self._resources = ExitStack()  # the workers, the lock, and the machine for nested archives
-        self._run_lock = self._resources.enter_context(ExitStack())  # of the latest run
+        # Holds the lock of the latest run.
+        self._run_lock = self._resources.enter_context(ExitStack())
         self._resources.callback(workers.close)
 
     def __enter__(self) -> Self:
@@ -224,7 +225,7 @@ class Machine:
                 # An earlier call may have recorded that all nested archives have ended.
                 records.store.delete([NESTED])
                 run = records.read_plan().run
-                # The results begin with those of the archives that are refused.
+                # The results of the refused archives come first.
                 outcomes, results = find_nested(run, self.context, budget.archives)
                 yield from results
                 for outcome in outcomes:

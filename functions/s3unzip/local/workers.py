@@ -327,7 +327,7 @@ class _PendingTasks:
                 self._deaths += 1
                 if self._tasks is not None:
                     self._tasks.append(task)
-            if not end.lost:  # a lost attempt is no evidence about the store
+            if not end.lost:  # a lost attempt says nothing about the store
                 self._faults += 1
             elif not end.worker_died and not self._has_ended_task:
                 # No task has had enough memory yet.

@@ -216,7 +216,8 @@ def start_missing(runs: DeployedRuns, archives: Sequence[Unsettled]) -> None:
 def send_events(client: Any, queue: str, sources: Sequence[Location]) -> Iterator[int]:
     """Queue an event for each archive; yield the number sent so far.
 
-    The events have the time of this call. They are sent by concurrent requests of up to ten events.
+    The events have the time of this call. They are sent in concurrent requests, with up
+    to ten events each.
 
     Args:
         client: the SQS client.
@@ -363,7 +364,7 @@ def _assess_without_report(
         return None
     run = run_id(request, tail.pin, tail.modified)
     state = runs.state(run)
-    # One of these runs may be of another archive with this stem. A look-up after its end shows it.
+    # A running one may be of another archive with this stem, which only its report will tell.
     if state == RUNNING or RUNNING in map(runs.state, {*same_second_runs} - {run}):
         return RUNNING
     recorded = look_up_run(runs.records(run))

@@ -144,7 +144,7 @@ class TaskCutter:
     def end_batch(self, row_stop: int) -> None:
         """Make the task of the current batch, unless it is empty.
 
-        The sums of the batch are left as they are, because `add` sets them for the next batch.
+        Call it once for each batch: the sums of the batch stay until `add` begins the next batch.
 
         Args:
             row_stop: the offset in members.jsonl at which the rows of the batch end.

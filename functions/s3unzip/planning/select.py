@@ -74,8 +74,8 @@ class KeyTemplate(Struct, frozen=True):
 
     def _make_key(self, path: str) -> str:
         if path.count("/") < self.strip:
-            # The member is refused, but its outcome needs a key that no other member has. No other
-            # key has a slash after the prefix.
+            # The member is refused, but its outcome needs a key that no other member has. Other
+            # keys have no slash after the prefix, because `lstrip` removes it.
             return f"{self.prefix}/{path}"
         path = path.split("/", self.strip)[-1]
         folder, name = posixpath.split(path)
@@ -202,15 +202,12 @@ def check_selection(
     if causes:
         raise NothingSelectedError("; ".join(causes) + "; s3unzip ls lists them all")
     if is_empty and index.excluded:
-        excluding = " ".join(
-            f"--exclude {glob}"
-            for glob in options.exclude
-            # These options exclude members, too, so `--exclude` alone is not the cause.
-            if not (options.include or options.names or options.strip_components)
-        )
+        excluding = "the options"
+        # Some other options exclude members, too.
+        if options.exclude and not (options.include or options.names or options.strip_components):
+            excluding = " ".join(f"--exclude {glob}" for glob in options.exclude)
         raise NothingSelectedError(
-            f"nothing is selected: all {index.excluded:,} members are excluded by "
-            f"{excluding or 'the options'}"
+            f"nothing is selected: all {index.excluded:,} members are excluded by {excluding}"
         )
     if warn is not None:
         for sentence in unmatched_globs:

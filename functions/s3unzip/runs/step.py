@@ -226,7 +226,7 @@ def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = (
     # Indexes of the members that a task has streamed or will stream.
     streamed = {report.member for report in recorded if report.stage is Stage.STREAM}
     streamed |= {task.member for task in next_tasks if task.stage is Stage.STREAM}
-    # Indexes of the members whose outcomes settling has recorded.
+    # Indexes of the members whose outcomes were recorded by settling.
     settled = {report.member for report in recorded if report.stage is Stage.DONE}
     counts: Counter[str] = Counter()
     for report in recorded:

@@ -129,7 +129,7 @@ def row(columns: Columns, cells: Sequence[Markup], *, reason: str = "") -> Marku
     """
     first_style, *_ = columns.values()
     header = element("th", {"scope": "row", "role": "rowheader", "class": first_style}, cells[0])
-    data_cells = [
+    data_cells = [  # all cells but the header
         element(
             "td", {"role": "cell", "class": style, "data-label": title if content else ""}, content
         )
@@ -152,7 +152,7 @@ def bar(part: float, whole: float, tone: str) -> Markup:
 
 
 def aside(note: str) -> Markup:
-    """Return a line in muted style below a text."""
+    """Return a line in muted style, to be placed below a text."""
     return element("span", {"class": "quiet below"}, untrusted(note))
 
 

@@ -99,9 +99,14 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
             accepted.append(archive)
         else:
             refused.append(NestedRun(archive.key, reason=finding.code, message=finding.message))
-    for archive in archives[limit:]:
-        message = f"the budget of {limit} nested archives is spent"
-        refused.append(NestedRun(archive.key, reason="nested-budget", message=message))
+    refused += [
+        NestedRun(
+            archive.key,
+            reason="nested-budget",
+            message=f"the budget of {limit} nested archives is spent",
+        )
+        for archive in archives[limit:]
+    ]
     return accepted, refused
 
 

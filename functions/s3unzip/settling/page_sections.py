@@ -204,7 +204,7 @@ def failures(report: Report, environment_options: str) -> Markup:
     # The only reason of a refused archive is in the header of the page.
     if not report.reasons or report.verdict is Verdict.REJECTED:
         return NOTHING
-    # Of the first failures, as many as fit on the page: at least one.
+    # As many of the first failures as fit on the page, but at least one.
     rows = list(_failure_rows(report))
     row_reasons = [failure.reason for failure in report.failures[: len(rows)]]
     reasons_table = _reasons_table(report, row_reasons, environment_options)
@@ -314,7 +314,7 @@ def bill(cost: Cost | None) -> Markup:
     """Return the section with the cost of each service; nothing if the cost is not known."""
     if cost is None or not cost.lines:
         return NOTHING
-    columns = {"Service": "", "": "part", "Dollars": "number"}
+    columns = {"Service": "", "": "part", "Dollars": "number"}  # CSS classes by title
     largest = max(line.dollars for line in cost.lines)
     rows = []
     for line in cost.lines:

@@ -360,8 +360,8 @@ def make_archive_test(location: Location, pin: Pin, destination: Location) -> Ca
         if path is None:  # no part has this name
             return False
         with suppress(OSError, ValueError):  # one of the two files does not exist
-            # `lstat`: a member at `key` would replace a symbolic link to the archive, not the
-            # archive.
+            # `lstat`: if the file at `key` is a symbolic link to the archive, a member would
+            # replace the link, and the archive would stay.
             return key in keys or os.path.samestat(os.lstat(key), path.stat())
         return False
 

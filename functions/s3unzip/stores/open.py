@@ -223,16 +223,16 @@ class OpenedStores:
         key = _session_key(access)
         with self._lock:
             if key not in self._sessions:
-                keys = None  # in the main process, the session uses `shared_keys`
+                profile_keys = None  # in the main process, the session uses `shared_keys`
                 if self._ask_main_process is not None:
-                    keys = self._keys.setdefault(
+                    profile_keys = self._keys.setdefault(
                         access.profile, ProfileKeys(access.profile, self._ask_main_process)
                     )
                 option = "--endpoint-url"  # named in the advice for an unreachable server
                 is_destination = key == _session_key(self._config.at_destination())
                 if is_destination and self._config.destination_endpoint_url is not None:
                     option = "--dest-endpoint-url"
-                self._sessions[key] = Session(AwsSession(access, keys), option)
+                self._sessions[key] = Session(AwsSession(access, profile_keys), option)
             return self._sessions[key]
 
 

@@ -252,7 +252,7 @@ class DirectoryReader:
         if is_folder:
             kind = FOLDER if name.path else SKIPPED_FOLDER  # without a path: the destination itself
         self._table.add(kind, member)
-        if self._fault is not None:  # failed folders and members with invalid names have no key
+        if self._fault is not None:  # set above; a failed folder or an invalid name has no key
             kind = KEYLESS if is_folder or name.failure else FAILED
             self._table.fail_header(member.index, *self._fault, kind=kind)
 

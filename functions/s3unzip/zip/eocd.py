@@ -394,8 +394,11 @@ def _find_zip64_record(archive: ArchiveBytes, declared: int, locator_at: int) ->
         raw = yield from archive.read(declared, declared + ZIP64_LEAD)
     # A record at an offset above `plain_at` would not end at the locator.
     if declared > plain_at or not raw.startswith(ZIP64_EOCD_SIGNATURE):
-        message = f"it points to {declared}, but no record from there ends at {locator_at}"
-        reject("zip64-locator-mismatch", message, locator_at)
+        reject(
+            "zip64-locator-mismatch",
+            f"it points to {declared}, but no record from there ends at {locator_at}",
+            locator_at,
+        )
     _check_zip64_length(archive, raw, record_at, locator_at)
     extensible_length = plain_at - record_at
     if extensible_length:
@@ -403,7 +406,7 @@ def _find_zip64_record(archive: ArchiveBytes, declared: int, locator_at: int) ->
         archive.warn_or_refuse(
             "zip64-extensible-data", f"{extensible_length} bytes of extensible data", record_at
         )
-    elif declared < plain_at:  # the declared offset is too low, or there are two records
+    elif declared < plain_at:  # the record is at `plain_at`; another may be at `declared`
         raw = yield from archive.read(declared, declared + 4)
         if raw == ZIP64_EOCD_SIGNATURE:
             reject("multiple-zip64-eocd", f"records at {declared} and {plain_at}", declared)
@@ -480,6 +483,7 @@ def _guess_format(first_bytes: bytes) -> str:
 def _follows_directory(window: bytes, at: int) -> bool:
     """Return whether a directory header, or a ZIP64 locator, ends at `at`."""
     header_at = window.rfind(CENTRAL_SIGNATURE, 0, at)
+    # The bytes of a locator are the last ones before `at`, and begin with its signature.
     return window[:at][-ZIP64_LOCATOR_LENGTH:].startswith(ZIP64_LOCATOR_SIGNATURE) or (
         header_at >= 0 and find_header_stop(window, header_at) == at
     )

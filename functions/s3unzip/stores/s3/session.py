@@ -256,7 +256,7 @@ class Session:
             return
         # No object has the key of this GET. A server that returns an object is not S3: it answers
         # every request with a page. A HEAD for the bucket would require botocore.
-        answer = ServerAnswer(200, code="", message=NOT_S3)
+        answer = ServerAnswer(200, code="", message=NOT_S3)  # used if the GET returns an object
         try:
             obstore.get(self.reader(bucket), ".s3unzip-reach")
         except s3_errors() as error:
