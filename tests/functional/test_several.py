@@ -9,7 +9,16 @@ import pytest
 
 from s3unzip.api.extraction import check_prefixes_differ, find_archives
 from s3unzip.errors import NotFoundError, UsageError
-from s3unzip.model import Batch, Location, Options, Request, decode
+from s3unzip.model import (
+    AfterSuccess,
+    Batch,
+    Location,
+    OnConflict,
+    Options,
+    Request,
+    SourceAction,
+    decode,
+)
 from s3unzip.stores.config import StoreConfig
 from tests.support import memory_server, servers
 from tests.support.processes import Program
@@ -91,25 +100,47 @@ def test_a_contradiction_is_refused_before_a_list(
 
 
 @pytest.mark.parametrize(
-    ("template", "answer"),
+    ("options", "after_success", "answer"),
     [
-        (Options().key_template, pytest.raises(UsageError, match="would both be extracted to a/")),
-        ("../{member}", pytest.raises(UsageError, match="leaves the destination's prefix")),
-        ("{archive_key}/{member}", nullcontext()),
-        ("{member}", nullcontext()),
+        (Options(), None, pytest.raises(UsageError, match="would both be extracted to a/")),
+        (
+            Options(key_template="../{member}"),
+            None,
+            pytest.raises(UsageError, match="leaves the destination's prefix"),
+        ),
+        (
+            Options(key_template="{archive_key}/{member}"),
+            AfterSuccess(SourceAction.DELETE),
+            nullcontext(),
+        ),
+        (Options(key_template="{member}"), None, nullcontext()),
+        (
+            Options(key_template="{member}"),
+            AfterSuccess(SourceAction.DELETE),
+            pytest.raises(UsageError, match="extracted to s3://out/, where one may overwrite"),
+        ),
+        (
+            Options(key_template="{member}", on_conflict=OnConflict.NEVER),
+            AfterSuccess(SourceAction.DELETE),
+            nullcontext(),
+        ),
     ],
 )
 def test_archives_with_one_name_are_kept_apart(
-    template: str, answer: AbstractContextManager[object]
+    options: Options, after_success: AfterSuccess | None, answer: AbstractContextManager[object]
 ) -> None:
-    """Two would overwrite each other's members, unless the template asks for one place."""
+    """Two would overwrite each other's members, unless the template asks for one place.
+
+    They may not be deleted then, except if nothing is overwritten.
+    """
     with answer:
         check_prefixes_differ(
             [
                 Request(
                     Location("s3", "in", key),
                     Location("s3", "out", ""),
-                    Options(key_template=template),
+                    options,
+                    after_success=after_success,
                 )
                 for key in ("x/a.zip", "y/a.zip")
             ]

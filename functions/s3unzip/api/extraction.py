@@ -35,7 +35,15 @@ from s3unzip.errors import NotFoundError, StorageError, UsageError
 from s3unzip.globs import WILDCARDS, compile_glob, has_wildcards
 from s3unzip.local.destination_objects import check_extra, clear_extra
 from s3unzip.local.machine import Machine, open_machine
-from s3unzip.model import Location, Options, Report, Request
+from s3unzip.model import (
+    AfterSuccess,
+    Location,
+    OnConflict,
+    Options,
+    Report,
+    Request,
+    SourceAction,
+)
 from s3unzip.planning.select import parse_template
 from s3unzip.settings import Tuning
 from s3unzip.stores import Stores
@@ -113,9 +121,7 @@ def make_request(
     source: Location, destination: Location, options: Options, after_success: str | None
 ) -> Request:
     """Return the request of a run; `after_success` has the same form as in `extract`."""
-    rule = None
-    if after_success is not None:
-        rule = parse_after_success(after_success, source, options)
+    rule = parse_after_success(after_success, source, options)
     return Request(source, destination, options, after_success=rule)
 
 
@@ -164,9 +170,8 @@ def names_one(word: str, stores: Stores) -> bool:
     if not has_wildcards(key):
         return False
     location = Location("s3", bucket, key)
-    source = stores.source(location)
     try:
-        _make_calls().run("head", partial(source.stat, location), "source")
+        _make_calls().run("head", partial(stores.source(location).stat, location), "source")
     except StorageError:  # no such object, or refused: then the listing of the glob reports it
         return False
     return True
@@ -242,18 +247,24 @@ def _list_files(word: str) -> Iterator[Path]:
 def check_prefixes_differ(requests: Sequence[Request]) -> None:
     """Refuse archives that would be extracted to the same prefix.
 
-    If the key template does not mention the archive, all archives are meant to share a prefix.
+    If the key template does not mention the archive, all archives are meant to share a prefix. They
+    may not do so if a member that another one overwrites would be lost with its archive.
     """
     sources: dict[str, Location] = {}  # keyed by the prefix to which they are extracted
     for request in requests:
         prefix = parse_template(request).prefix  # a wrong template is refused before any run begins
-        if "{archive" not in request.options.key_template:
-            return  # all requests have the same template
         earlier = sources.setdefault(prefix, request.source)
-        if earlier != request.source:
+        is_meant = "{archive" not in request.options.key_template
+        loses_members = (
+            request.after_success == AfterSuccess(SourceAction.DELETE)
+            and request.options.on_conflict is not OnConflict.NEVER
+        )
+        if earlier != request.source and (loses_members or not is_meant):
+            remedy = "--on-conflict never" if is_meant else "run them one by one"
             raise UsageError(
-                f"{earlier} and {request.source} would both be extracted to {prefix}: "
-                "give --key-template '{archive_key}/{member}', or run them one by one"
+                f"{earlier} and {request.source} would both be extracted to "
+                f"{prefix or request.destination}, where one may overwrite members of the other: "
+                f"give --key-template '{{archive_key}}/{{member}}', or {remedy}"
             )
 
 

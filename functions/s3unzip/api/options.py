@@ -112,11 +112,13 @@ def read_limits() -> Limits:
     return Limits(**changes)
 
 
-def parse_after_success(text: str, source: Location, options: Options) -> AfterSuccess:
-    """Return the rule for what to do with an archive after a complete run.
+def parse_after_success(
+    text: str | None, source: Location, options: Options
+) -> AfterSuccess | None:
+    """Return the rule for what to do with an archive after a complete run; None: nothing.
 
     Args:
-        text: ``delete`` or ``tag=NAME=VALUE``.
+        text: ``delete`` or ``tag=NAME=VALUE``; None: the archive is left unchanged.
         source: the archive.
         options: the options of the run.
 
@@ -124,6 +126,8 @@ def parse_after_success(text: str, source: Location, options: Options) -> AfterS
         UsageError: `text` is malformed, the store cannot delete or tag archives, or the archive
             would be deleted even though the options select only some of its members.
     """
+    if text is None:
+        return None
     if not source.store.deletes_archives:
         raise UsageError(
             f"after success: {source.public} cannot be deleted or tagged; only files and s3:// "

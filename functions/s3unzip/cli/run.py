@@ -84,8 +84,8 @@ def run(arguments: Arguments) -> int:
     if arguments.dry_run:
         password = arguments.password()  # once for all archives: it may prompt the user
         if is_one:
-            return _list_decisions(requests[0], arguments, password)
-        return max(_list_or_report(request, arguments, password) for request in requests)
+            return _list_decisions(requests[0], arguments, stores, password)
+        return max(_list_or_report(request, arguments, stores, password) for request in requests)
     if is_one:
         return _extract_one(requests[0], arguments, stores)
     return _extract_several(requests, arguments, stores)
@@ -158,15 +158,16 @@ def _extract_one(request: Request, arguments: Arguments, stores: StoreConfig) ->
     return exit_code(report, output.nested_runs)
 
 
-def _list_decisions(request: Request, arguments: Arguments, password: bytes | None) -> int:
+def _list_decisions(
+    request: Request, arguments: Arguments, stores: StoreConfig, password: bytes | None
+) -> int:
     """Print what a run would do with each member; return 1 if it could not write all of them."""
     from s3unzip.local.destination_objects import check_extra, preview_run
 
-    config = arguments.config()
     deletes = arguments.delete_extra is not None
-    context = open_context(request.options, config, password, request.destination)
+    context = open_context(request.options, stores, password, request.destination)
     if deletes:
-        check_extra(request, config.work, context.stores)
+        check_extra(request, stores.work, context.stores)
     counts = Counter[str]()
     with hint_at_prefix_if_missing(request.source):
         for decision in preview_run(request, context, warn, delete_extra=deletes):
@@ -186,10 +187,12 @@ def _list_decisions(request: Request, arguments: Arguments, password: bytes | No
     return int(counts["fail"] > 0 or counts["refuse"] > 0)
 
 
-def _list_or_report(request: Request, arguments: Arguments, password: bytes | None) -> int:
+def _list_or_report(
+    request: Request, arguments: Arguments, stores: StoreConfig, password: bytes | None
+) -> int:
     """Call `_list_decisions`; if the archive cannot be read, print why. Return an exit code."""
     try:
-        return _list_decisions(request, arguments, password)
+        return _list_decisions(request, arguments, stores, password)
     except S3UnzipError as error:
         sys.stderr.write(f"{printable(_error_line(str(request.source.public), str(error)))}\n")
         return error.exit_code
