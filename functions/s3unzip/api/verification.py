@@ -47,6 +47,7 @@ from s3unzip.local.runs import runs_of_archive
 from s3unzip.model import Location, Options, Pin, Request, Requests
 from s3unzip.planning.reading import Reading, read_archive
 from s3unzip.planning.select import check_selection, parse_template
+from s3unzip.printable import show_count
 from s3unzip.runs.records import RunRecords
 from s3unzip.stores.calls import Calls, map_ahead
 from s3unzip.stores.config import StoreConfig, parse_destination, parse_source
@@ -447,7 +448,7 @@ class _ObjectComparison:
             if not (page.in_order or any_order):
                 raise UnorderedListError(f"{self._prefix}: the store lists keys in another order")
             extra = [
-                Difference(listed.key, Kind.EXTRA, found=_show_size(listed))
+                Difference(listed.key, Kind.EXTRA, found=show_count(listed.size, "byte"))
                 for listed in page.objects
                 if listed.key not in not_extra
             ]
@@ -539,15 +540,13 @@ class _ObjectComparison:
         return Proof.READ, stored
 
 
-def _show_size(sized: _Expected | StoredObject) -> str:
-    return f"{sized.size} bytes"
-
-
 def _missing_or_resized(member: _Expected, stored: StoredObject | None) -> Difference:
     """Return the difference if the object is missing (`None`) or has another size."""
     if stored is None:
-        return Difference(member.key, Kind.MISSING, _show_size(member))
-    return Difference(member.key, Kind.SIZE, _show_size(member), _show_size(stored))
+        return Difference(member.key, Kind.MISSING, show_count(member.size, "byte"))
+    return Difference(
+        member.key, Kind.SIZE, show_count(member.size, "byte"), show_count(stored.size, "byte")
+    )
 
 
 def _prove_content(

@@ -39,7 +39,7 @@ from s3unzip.errors import (
     S3UnzipError,
     UsageError,
 )
-from s3unzip.model import ArchiveEnd, Batch, NestedRun, PlanSummary, Request
+from s3unzip.model import ArchiveEnd, Batch, NestedRun, PlanSummary, Request, SourceState
 from s3unzip.printable import choose_form, printable, printable_name, show_bytes, show_count
 from s3unzip.settling.next_command import next_command
 from s3unzip.stores.config import (
@@ -303,10 +303,13 @@ def _print_batch(archives: Sequence[ArchiveEnd], stores: StoreConfig) -> None:
         command = next_command(
             report, connections=shown_connections(stores, report.source, report.destination)
         )
-        if report.failed or command:
+        is_kept = (
+            report.after_success is not None and report.after_success.state is not SourceState.DONE
+        )
+        if report.failed or command or is_kept:
             sys.stderr.write(f"{printable(str(report.source))}\n")
             print_failures(report, sys.stderr, env_options="")
-        if report.archive_left:  # such a report has a command, so the source is printed above
+        if is_kept:
             sys.stderr.write(f"  {printable(str(report.after_success))}\n")
         if command:
             sys.stderr.write(f"  next: {printable(command)}\n")

@@ -373,7 +373,7 @@ def _identify(report: Report) -> Iterator[tuple[str, str]]:
     if report.route is not None:
         yield "Route", report.route.name
     if report.pin is not None:
-        yield "Archive size", f"{report.pin.size:,} bytes"
+        yield "Archive size", show_count(report.pin.size, "byte")
         if report.pin.version_id:
             yield "Version id", clip(report.pin.version_id, MAX_NAME)
         if report.pin.etag:
