@@ -24,7 +24,7 @@ from s3unzip.runs.records import RUNS
 POLL_SECONDS = 0.5
 MAX_DELETED = 1_000  # maximum number of objects in one DeleteObjects request
 GZIP_MAGIC = b"\x1f\x8b"
-LEFT_ALONE = (
+RETRY_ADVICE = (
     "run the command again; if a program or a rule takes objects away at once, let it leave those "
     "whose keys contain s3unzip-doctor-"
 )
@@ -52,7 +52,7 @@ def try_canary(runs: DeployedRuns, seconds: float) -> Iterator[CheckResult]:
     """
     canary = Canary(runs)
     result = run_check("canary", partial(_warn_if_gone, canary.put))
-    if result.status is OK:  # the result of the extraction replaces it
+    if result.status is OK:  # the result of the extraction replaces that of the PUT
         result = run_check("canary", partial(_warn_if_gone, canary.check, seconds))
     yield result
     if canary.is_put:
@@ -63,13 +63,13 @@ def try_canary(runs: DeployedRuns, seconds: float) -> Iterator[CheckResult]:
 def _warn_if_gone(check: Callable[..., Answer], *arguments: float) -> Answer:
     """Return the answer of a check, or a warning if the archive, a member or a record is gone.
 
-    Somebody else may delete or move them, so this is no failure of the environment. If the keys of
-    the operator have expired, the answer is a warning, too: the removal names what remains.
+    Somebody else may delete or move any of them, so the environment may still be in order. Expired
+    keys of the operator are also a warning, so that `Canary.remove` runs and names what remains.
     """
     try:
         return check(*arguments)
     except (NotFoundError, ExpiredKeysError) as error:
-        return Answer(WARNING, f"not checked: {error}", LEFT_ALONE)
+        return Answer(WARNING, f"not checked: {error}", RETRY_ADVICE)
 
 
 class Canary:
@@ -147,7 +147,7 @@ class Canary:
         return self._compare_objects(report, took)
 
     def _explain_missing_report(self, seconds: float) -> Answer:
-        """Return how far the run has got, given that it has no report after `seconds`."""
+        """Return how far the run has got if it has no report after `seconds`."""
         state = self._runs.state(self._run)
         if state is None:
             return Answer(

@@ -26,7 +26,7 @@ from s3unzip.object_properties import ObjectProperties
 from s3unzip.operate.runs import DeployedRuns, translating_errors
 from s3unzip.settings import Variable
 
-# A deployment of an unchanged template does not create again what somebody has deleted.
+# Deploying an unchanged template does not recreate a resource that somebody has deleted.
 RESTORE = "restore what is missing, or destroy the stack and deploy it again"
 NOT_CHECKED: dict[type[S3UnzipError], str] = {  # the advice for each error that prevents a check
     UnsupportedError: "on an emulator, ignore this; on AWS, report it",
@@ -38,9 +38,8 @@ FUNCTION = "AWS::Lambda::Function"
 # The prefixes of the logical names of the functions that write members.
 WRITERS = ("FunctionsIntake", "FunctionsPlan", "FunctionsExtract", "FunctionsSettle")
 BUCKETS = ("Ingest", "Destination", "Work")  # as named by the outputs of the stack
-AWS_ALIAS_PREFIX = (
-    "alias/aws/"  # the aliases of AWS managed keys, for which the roles need no permissions
-)
+# The aliases of AWS managed keys, for which the roles need no permissions.
+AWS_ALIAS_PREFIX = "alias/aws/"
 ANY_OWNER = "*"
 # The stack has this output if the events of archives come from an SNS topic.
 TOPIC_OUTPUT = "IngestTopic"
@@ -140,8 +139,8 @@ def _check_location(
     Args:
         runs: the runs of the environment.
         bucket: the name of the bucket.
-        owner: the account that should own the bucket; None: the account of the stack. Any account
-            may own it if this is `ANY_OWNER`.
+        owner: the account that should own the bucket; None: the account of the stack; `ANY_OWNER`:
+            any account.
         consequence: the consequence of a different owner, for the end of the message.
         advice: what to do about a different owner.
         other_region: the status if the bucket is in another region. By default, it is a warning,
@@ -207,7 +206,7 @@ def check_rights(runs: DeployedRuns, defaults: RunDefaults | None = None) -> Ans
 
 
 def _simulate(runs: DeployedRuns, role: str, actions: list[str], arn: str) -> Answer | None:
-    """Return the answer about a role that is refused an action; None if the role is allowed all."""
+    """Return the answer about a role that may not perform an action; None if all are allowed."""
     results = runs.ask(
         "iam:SimulatePrincipalPolicy",
         "EvaluationResults",
@@ -225,7 +224,7 @@ def _simulate(runs: DeployedRuns, role: str, actions: list[str], arn: str) -> An
     )
     if all(result["EvalDecision"] == "allowed" for result in results):
         return None
-    # The condition keys, such as aws:SourceVpce, that have a value only in a real request.
+    # Condition keys, such as aws:SourceVpce, that have a value only in a real request.
     unknown_keys = {
         key
         for result in results
@@ -309,7 +308,7 @@ def _explain_unusable_key(runs: DeployedRuns, key: str) -> Answer | None:
     try:
         metadata = runs.ask("kms:DescribeKey", "KeyMetadata", region_of=key, KeyId=key)
     except NotFoundError:
-        return Answer(FAILURE, f"{key} does not exist", "set kms_key to a key that does")
+        return Answer(FAILURE, f"{key} does not exist", "set kms_key to a key that exists")
     state = metadata.get("KeyState", "Unknown")
     if state != "Enabled":
         return Answer(
@@ -353,7 +352,7 @@ def _compare_encryption(
         return None
     # A bucket may name its key by its ARN, by its id, which is the end of the ARN, or by an alias.
     if "alias/" in actual:
-        with suppress(NotFoundError):  # an alias without a key is not `key` either
+        with suppress(NotFoundError):  # an alias without a key is compared as it is, and differs
             actual = runs.ask(
                 "kms:DescribeKey", "KeyMetadata", "Arn", region_of=actual, KeyId=actual
             )

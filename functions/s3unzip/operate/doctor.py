@@ -229,7 +229,7 @@ def check_trigger(runs: DeployedRuns) -> Answer:
 
 
 def check_machine(runs: DeployedRuns) -> Answer:
-    """Does the state machine exist? The canary does not need it, because it is a small archive."""
+    """Does the state machine exist? The canary is small and usually extracted without it."""
     status = runs.ask(
         "states:DescribeStateMachine", "status", stateMachineArn=runs.outputs["StateMachineArn"]
     )
@@ -274,7 +274,7 @@ def check_logs(runs: DeployedRuns) -> Answer:
     deleted = [
         name
         for name in runs.resource_names("AWS::Logs::LogGroup")
-        # A longer name is that of another group, such as one of the environment dev2.
+        # A longer name belongs to another group, for example of the environment dev2.
         if not any(
             group["logGroupName"] == name
             for group in runs.ask("logs:DescribeLogGroups", "logGroups", logGroupNamePrefix=name)
@@ -424,8 +424,8 @@ def diagnose(
 
 def _read_alarms(runs: DeployedRuns) -> list[Any]:
     """Return the alarms of the stack, at most as many as fit into one request."""
-    # Without names, CloudWatch would describe all alarms of the account. That cannot happen:
-    # `resource_names` raises an error if the stack has no alarms.
+    # `resource_names` never returns an empty list. Without names, CloudWatch would describe all
+    # alarms of the account.
     names = runs.resource_names(ALARM)[:MAX_NAMES]
     return list(
         runs.ask(

@@ -61,7 +61,7 @@ IAM_ACTIONS = {
     "s3:HeadBucket": "s3:ListBucket",
 }
 # Emulators return these error codes for operations that they do not support. The response to a HEAD
-# has no body, so botocore uses the status as the code. Some emulators return 404 in this case.
+# has no body, so botocore uses the status as the code: for some emulators, this is 404.
 UNSUPPORTED = re.compile(
     "InvalidAction|NotImplemented(Exception)?|UnknownOperation(Exception)?|UnsupportedOperation|404"
 )
@@ -70,7 +70,7 @@ ERROR_KINDS: dict[str, tuple[type[S3UnzipError], str]] = {
     # SNS sends AuthorizationError.
     "403|.*AccessDenied.*|.*Unauthorized.*|AuthorizationError": (AccessDeniedError, ""),
     "ExpiredToken(Exception)?": (ExpiredKeysError, "; get new credentials"),
-    # In a region that the account has not enabled, AWS refuses valid keys, too.
+    # AWS also refuses valid keys in a region that the account has not enabled.
     "InvalidClientTokenId|UnrecognizedClientException": (
         AccessDeniedError,
         "; check the credentials, and that the account has enabled the region",
@@ -86,7 +86,7 @@ ERROR_KINDS: dict[str, tuple[type[S3UnzipError], str]] = {
 
 @contextmanager
 def translating_errors(action: str) -> Iterator[None]:
-    """Translate, for operators, the errors of requests for `action` and of reading the answers."""
+    """Translate the errors of AWS requests, and of reading the answers; messages name `action`."""
     try:
         yield
     except exceptions.NoRegionError as error:
@@ -99,7 +99,7 @@ def translating_errors(action: str) -> Iterator[None]:
         raise ServiceFaultError(
             f"{action}: {error}; check --region, --endpoint-url and the network"
         ) from None
-    # A page in place of the answer, or an answer whose elements are missing or of another type.
+    # The answer is a web page, or some of its elements are missing or of another type.
     except (parsers.ResponseParserError, AttributeError, LookupError, TypeError, ValueError):
         raise ServiceFaultError(
             f"{action}: the endpoint does not answer as AWS does; check --endpoint-url"
@@ -112,7 +112,7 @@ def _translate_error(error: exceptions.ClientError, action: str) -> S3UnzipError
     code = fault.get("Code", "")
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     message = str(fault.get("Message") or "")
-    # Some emulators say so only in the message.
+    # Some emulators report an unsupported operation only in the message.
     if UNSUPPORTED.fullmatch(code) or "not yet implemented" in str(error).lower():
         return UnsupportedError(f"this endpoint does not support {action}")
     if (not code or message.lstrip().startswith("<")) and status < 500:  # the page of a web server
@@ -136,6 +136,7 @@ class DeployedRuns(RunList):
 
     Args:
         environment: the name of an environment or of a stack.
+        access: the operator's options for reaching AWS.
     """
 
     environment: str
@@ -150,8 +151,8 @@ class DeployedRuns(RunList):
         self._session = AwsSession(access)
         self._clients: dict[tuple[str, str | None], Any] = {}  # by service and region
         with translating_errors(f"environment {environment}"):
-            self.client("cloudformation")  # the first client; it fails if settings are wrong
-            self._session.keys.require()  # `_find_stack` would repeat a lookup that fails
+            self.client("cloudformation")  # creating the first client fails for wrong settings
+            self._session.keys.require()  # without keys, `_find_stack` would look for them twice
             self.stack = self._find_stack()
             self.outputs = {
                 output["OutputKey"]: output["OutputValue"] for output in self.stack["Outputs"]
@@ -192,7 +193,7 @@ class DeployedRuns(RunList):
 
     def client(self, service: str, region_of: str = "") -> Any:
         """Return the client for a service in the region of the stack, or of the ARN `region_of`."""
-        region = None  # the region of the stack, unless the fourth field of the ARN is another one
+        region = None  # None: the region of the stack; the fourth field of an ARN is its region
         if region_of.startswith("arn:") and region_of.split(":")[3] != self.region:
             region = region_of.split(":")[3]
         if (service, region) not in self._clients:
@@ -211,7 +212,7 @@ class DeployedRuns(RunList):
         Args:
             request: ``service:Operation``, with the service's prefix in IAM.
             path: the fields and indexes that lead to the part; empty: the whole response.
-            region_of: the ARN of a resource that may be in another region than the stack.
+            region_of: the ARN of a resource that may be in a region other than the stack's.
             parameters: the arguments of the operation.
         """
         service, _, operation = request.partition(":")
@@ -223,7 +224,7 @@ class DeployedRuns(RunList):
 
     @cached_property
     def resources(self) -> tuple[Any, ...]:
-        """The resources of the stack, as CloudFormation lists them, without those it deleted."""
+        """The resources of the stack, as CloudFormation lists them, except deleted ones."""
         with translating_errors("cloudformation:ListStackResources"):
             return tuple(
                 summary
@@ -240,10 +241,10 @@ class DeployedRuns(RunList):
 
         Args:
             kind: a CloudFormation resource type, such as "AWS::Lambda::Function".
-            logical: prefixes of their logical names in the template; one of them must match.
+            logical: prefixes of logical names in the template; empty: any name matches.
 
         Raises:
-            NotFoundError: the stack has none, because CloudFormation has begun to delete it.
+            NotFoundError: the stack has no such resource, for example because it is being deleted.
         """
         names = [
             summary["PhysicalResourceId"]
@@ -270,13 +271,13 @@ class DeployedRuns(RunList):
         return read_config(self.variables)
 
     def connections(self, run: str) -> StoreConfig:  # noqa: ARG002 - the same for all runs
-        """Return how to reach the environment. Its functions apply the settings of a run."""
+        """Return how commands reach the environment; its functions apply the settings of a run."""
         return self._session.access.without_variables()
 
     def recent(self, limit: int) -> Iterator[ListedRun]:
         """Yield runs, latest archive first; a run in progress may have no record yet.
 
-        The time of a run is when its archive was put. Its id begins with that time.
+        The start time is when the archive was put. The state is empty if the run is not running.
         """
         with translating_errors("states:ListExecutions"):
             running = {
@@ -288,7 +289,7 @@ class DeployedRuns(RunList):
                     statusFilter=RUNNING,
                     maxResults=1_000,  # the maximum that one response contains
                 )
-                # The executions RUN-w1, RUN-w2, ... only wait until functions of a failed one end.
+                # RUN-w1, ... only wait until the functions of a failed execution have ended.
                 if not re.search(r"-w\d+\Z", execution["name"])
             }
         recorded = (
@@ -315,13 +316,13 @@ class DeployedRuns(RunList):
                 f"s3://{bucket}/{prefix}",
             )
 
-    def _list_folders(self, day: str) -> list[str]:
-        """Return, in order, the days that have runs if `day` is empty; for "DAY/", its run ids."""
+    def _list_folders(self, below: str) -> list[str]:
+        """Return the days that have runs, sorted; if `below` is "DAY/", the ids of its runs."""
         root = f"{self.work_location.key}{RUNS}"
         return [
             folder["Prefix"].removeprefix(root).rstrip("/")
             for page in self.list_pages(
-                "list_objects_v2", self.work_location.bucket, root + day, Delimiter="/"
+                "list_objects_v2", self.work_location.bucket, root + below, Delimiter="/"
             )
             for folder in page.get("CommonPrefixes", ())
         ]
@@ -329,9 +330,9 @@ class DeployedRuns(RunList):
     def of_archive(self, source: Location) -> list[str]:
         """Return the ids of the runs of the current archive at `source`, in chronological order.
 
-        A run has the date of its archive. The date of an archive in pieces is that of its last
-        piece, which may be a day after that of `source`, its first. A run that replaces what an
-        older version wrote is put last.
+        A run has the date of its archive. If the archive was cut into pieces, `source` is the first
+        piece, but the date is that of the last piece, which may be a day later. A run that replaces
+        what an older version wrote (`FOLLOW_UP_SUFFIX`) began after the other runs.
         """
         put = datetime.fromtimestamp(self.stores.source(source).stat(source).modified or 0.0, UTC)
         stem = f"-{run_stem(source)}"
@@ -385,22 +386,21 @@ class DeployedRuns(RunList):
                 "to resume; fix it, or change the setting that refuses it, and upload it again"
             )
         data = json.dumps({"run": run, "failed": failed})
-        if recorded.run_or_report is None:
+        if recorded.run_or_report is None:  # neither a readable plan nor a report has the request
             if state is None:
                 raise NotFoundError(f"{run}: there is no record of it; upload the archive again")
-            # The run has no plan, or its plan cannot be read: the run is planned again. The new
-            # plan has all members, so `failed` is not needed.
+            # The run is planned again. The new plan has all members, so `failed` is not needed.
             data = self._copy_input(execution_name(run))
         name = execution_name(run, number + 1)
         self.ask("states:StartExecution", stateMachineArn=self._machine, name=name, input=data)
 
-    def _copy_input(self, first: str) -> str:
-        """Return the input for an execution that plans a run again: that of the `first` one.
+    def _copy_input(self, first_execution: str) -> str:
+        """Return the input for an execution that plans a run again, copied from the first one.
 
-        The input of the first execution has the request; that of a resumed one may have none.
+        The input of the first execution contains the request; that of a later one may not.
         """
         copied = json.loads(
-            self.ask("states:DescribeExecution", "input", executionArn=self._arn(first))
+            self.ask("states:DescribeExecution", "input", executionArn=self._arn(first_execution))
         )
         return json.dumps(
             {field: copied[field] for field in ("run", "request", "pin") if field in copied}
@@ -427,8 +427,8 @@ class DeployedRuns(RunList):
     def _find_last(self, run: str) -> tuple[int, str | None]:
         """Return the number and the state of a run's last execution; 0 and None if it had none.
 
-        The last execution is the one before the first gap in the numbers, which start at 1. But a
-        running one takes precedence, because Step Functions can redrive an earlier execution.
+        The last execution is the one before the first gap in the numbers, which start at 1. A
+        running execution takes precedence, because Step Functions can redrive an earlier execution.
         """
         last: tuple[int, str | None] = (0, None)
         for number in itertools.count(1):

@@ -7,7 +7,7 @@ S3 sends an event at least once, but may send a single event for two writes to a
 and somebody might purge a queue. A function might be killed after writing the report of a run but
 before deleting or tagging the archive. Therefore `find_missing` lists the bucket, computes the run
 id of each archive in the same way as the planner, and looks up the run. If an archive cannot be
-read, the lookup continues with the other archives.
+read, the search continues with the other archives.
 """
 
 from __future__ import annotations
@@ -59,21 +59,22 @@ if TYPE_CHECKING:
 
 MAX_BATCH = 10  # maximum number of messages in one SendMessageBatch request
 SENDERS = 8  # number of concurrent requests to the queue
-ATTEMPTS = 8
+ATTEMPTS = 8  # maximum number of attempts to send a batch of messages
 LONGEST_WAIT = 10.0  # maximum wait, in seconds
 LOOKUPS = 32  # number of archives that are looked up concurrently
-MAX_LOOKED_UP = 1_000  # maximum number of archives; a larger submission is queued without a look-up
-# After one of these verdicts, an event for the archive starts nothing. After FAILED, it would
+MAX_LOOKED_UP = 1_000  # maximum number of archives; a larger submission is queued without a lookup
+# After one of these verdicts, an event for the archive starts nothing. After FAILED, an event would
 # resume the run.
 FINAL = {Verdict.COMPLETED, Verdict.COMPLETED_WITH_ERRORS, Verdict.REJECTED}
-# The maximum duration of a function: an action that has been pending for longer was cut off.
+# The maximum duration of a function. If an action on an archive has been pending for longer, the
+# function that should do it was cut off.
 ACTION_SECONDS = 900.0
 
 State = Literal["no run", "not finished", "archive left", "put back", "not readable"]
 
 
 class Unsettled(Struct, frozen=True):
-    """An archive that has no verdict, or that should have been deleted or tagged.
+    """An archive without a verdict, or one that should have been deleted or tagged but was not.
 
     ``no run``: the event never arrived. ``not finished``: the run never ended. ``archive left``:
     the run is COMPLETED, but the archive was not deleted or tagged. ``put back``: the run ended
@@ -146,7 +147,8 @@ def find_ended(runs: DeployedRuns, keys: Sequence[str]) -> list[str]:
     """Return the keys of archives with a final verdict, for which an event would start nothing.
 
     Sends a HEAD and a GET for each archive. If there are more than `MAX_LOOKED_UP` archives, none
-    is looked up, and the result is empty. An archive that cannot be looked up is left to its event.
+    is looked up, and the result is empty. An archive that cannot be looked up is left out, because
+    the run that its event starts reports the error.
     """
     if len(keys) > MAX_LOOKED_UP:
         return []
@@ -155,9 +157,9 @@ def find_ended(runs: DeployedRuns, keys: Sequence[str]) -> list[str]:
 
 
 def _has_ended(key: str, runs: DeployedRuns) -> bool:
-    """Return whether an archive has a final verdict; False if the archive cannot be looked up.
+    """Return whether an archive has a final verdict, so that an event would start nothing.
 
-    An archive that must still be deleted or tagged is not finished.
+    Returns False if the archive must still be deleted or tagged, or cannot be looked up.
     """
     request = runs.config.request(key)
     source = request.source
@@ -206,7 +208,7 @@ def start_missing(runs: DeployedRuns, archives: Sequence[Unsettled]) -> None:
     """
     for archive in archives:
         if archive.state != "no run":
-            with suppress(UsageError):  # somebody has resumed the run since the look-up
+            with suppress(UsageError):  # somebody has resumed the run since the lookup
                 runs.resume(archive.run)
     sources = [archive.source for archive in archives if archive.state == "no run"]
     for _ in send_events(runs.client("sqs"), runs.outputs["QueueUrl"], sources):
@@ -216,8 +218,8 @@ def start_missing(runs: DeployedRuns, archives: Sequence[Unsettled]) -> None:
 def send_events(client: Any, queue: str, sources: Sequence[Location]) -> Iterator[int]:
     """Queue an event for each archive; yield the number sent so far.
 
-    The events have the time of this call. They are sent in concurrent requests, with up
-    to ten events each.
+    The events have the time of this call. They are sent in concurrent requests, with up to ten
+    events each.
 
     Args:
         client: the SQS client.
@@ -277,7 +279,7 @@ def _check_scope(name: str, config: LambdaConfig) -> None:
 def _list_objects(
     runs: DeployedRuns, prefix: str, is_selected: Callable[[str], object]
 ) -> Iterator[ObjectTypeDef]:
-    # Listings by a `Destination` do not contain times, so the client is used.
+    # A `Destination` lists objects without their times, so the client is used.
     for page in runs.list_pages(
         "list_objects_v2", runs.config.environment_defaults.ingest_bucket, prefix
     ):
@@ -309,14 +311,17 @@ def _list_recent(runs: DeployedRuns, since: float, names: Sequence[str]) -> Iter
 
 
 def _find_unsettled(archive: ObjectTypeDef, runs: DeployedRuns) -> Unsettled | str | None:
-    """Return why an archive is `Unsettled`, or None; `RUNNING` if its run has not ended."""
+    """Return an `Unsettled`, None if the archive is settled, or `RUNNING` if its run has not ended.
+
+    An archive that was deleted after the listing counts as settled.
+    """
     request = runs.config.request(archive["Key"])
     source = request.source
     put = archive["LastModified"].timestamp()
     unread = Unsettled(source, archive["Size"], put, run="", state="not readable")
     try:
         tail = runs.stores.source(source).stat(source)
-    except NotFoundError:  # the archive was deleted after the listing
+    except NotFoundError:
         return None
     except StorageError as error:
         return structs.replace(unread, message=str(error))
@@ -330,20 +335,20 @@ def _find_unsettled(archive: ObjectTypeDef, runs: DeployedRuns) -> Unsettled | s
                 if_left=Unsettled(source, tail.pin.size, put, run=run, state="archive left"),
             )
         return _assess_without_report(runs, request, tail, put)
-    except NotFoundError:  # the archive was deleted after the listing
+    except NotFoundError:
         return None
     except (UnreadableRecordError, UsageError) as error:
-        # The record is damaged, or belongs to another archive.
+        # A record is damaged, or the run id belongs to another archive.
         return structs.replace(unread, run=run, message=str(error))
 
 
 def _assess_without_report(
     runs: DeployedRuns, request: Request, last_part: Tail, put: float
 ) -> Unsettled | str | None:
-    """Return what is unsettled about an archive, given that its last part's run id has no report.
+    """Return what is unsettled about an archive if the run id of its last part has no report.
 
-    The id of the run of a split archive is derived from all its parts, so this looks them up. A run
-    that began before the settings were changed has another id, but counts, too. Returns `RUNNING`
+    The run id of a split archive is derived from all its parts, so all parts are looked up. A run
+    that began before the settings were changed has another id, but also counts. Returns `RUNNING`
     if a run has not ended, or None if another run of this version has a report.
 
     Args:
@@ -364,7 +369,7 @@ def _assess_without_report(
         return None
     run = run_id(request, tail.pin, tail.modified)
     state = runs.state(run)
-    # A running one may be of another archive with this stem, which only its report will tell.
+    # A run in progress may belong to another archive with this stem; a lookup after its end tells.
     if state == RUNNING or RUNNING in map(runs.state, {*same_second_runs} - {run}):
         return RUNNING
     recorded = look_up_run(runs.records(run))
