@@ -61,11 +61,11 @@ class AttemptEnd(Struct, frozen=True):
 
     error: S3UnzipError | None = None
     lost: bool = False  # ended by this machine, not by a store; its counts may not be on record
-    worker_died: bool = False  # the worker process died; the attempt is then lost, too
+    worker_died: bool = False  # the worker process died; `lost` is then also True
 
 
 class SendingProgress(Progress):
-    """The progress of a worker, which is sent as messages; threads take turns to send."""
+    """Sends the progress of a worker as messages, one thread at a time."""
 
     def __init__(self) -> None:
         self.send: Callable[[TaskMessage], object] = lambda _: None  # set by the worker
@@ -84,7 +84,7 @@ class SendingProgress(Progress):
         self._send(tuple(outcomes))
 
     def trouble(self, message: str) -> None:
-        """Send a line that reports a store that does not answer."""
+        """Send a line about a store that does not answer."""
         self._send(message)
 
 
@@ -124,7 +124,7 @@ def _report_silence(run: Run, context: Context, is_over: threading.Event) -> Non
     progress = context.progress
     if faults is None or progress is None:
         return
-    options = ""  # such as --endpoint-url, which the location does not name
+    options = ""  # such as --endpoint-url, which is not a part of a location
     if context.connections is not None:
         options = f" ({' '.join(context.connections.recorded().command_options())})"
     while not is_over.wait(1.0):

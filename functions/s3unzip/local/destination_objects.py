@@ -1,6 +1,6 @@
 """What a run does to the objects of its destination: ``--dry-run``, folders, ``--delete-extra``.
 
-Before its first write a run checks that the destination can take the members. A dry run determines
+Before its first write, a run checks that the destination can take the members. A dry run determines
 what a run would do with each key, but writes nothing. After a run into a folder, the folders of the
 archive are created.
 
@@ -63,10 +63,11 @@ def check_destination(request: Request, reading: Reading, context: Context) -> N
     destination = context.stores.destination(request.destination)
     destination.check_reachable()
     size = reading.index.selected.size
-    if request.options.as_gzip is not None:  # a gzip file is as large as the compressed data
+    if request.options.as_gzip is not None:  # a gzip file is about as large as the compressed data
         size = reading.index.selected.compressed_size
     rule = request.after_success
-    # A lenient run keeps the last file. The others are only in the archive, so it must stay.
+    # If the disk gives several members one file, a lenient run keeps the last of these members,
+    # unless the run then deletes the archive, the only copy of the others.
     keeps_last = request.options.lenient and (rule is None or rule.action is SourceAction.TAG)
     destination.check_ready(size, {} if keeps_last else reading.index.warnings)
 
@@ -158,7 +159,7 @@ def _decide_members(
             yield Decision(row.key, row.member.size, "unchanged")
         elif request.options.on_conflict is OnConflict.NEVER and (
             row.key in listed_keys
-            # A listing has no folders and no symbolic links, and `never` does not replace them.
+            # With `never`, folders and symbolic links also stay, but a listing omits them.
             or (request.destination.store.has_folders and os.path.lexists(row.key))
         ):
             yield Decision(row.key, row.member.size, "refuse", reason="exists")
@@ -247,7 +248,7 @@ def clear_extra(
     records = RunRecords.open(context.stores, report.run, calls)
     run = records.read_plan().run
     members = {outcome.key for outcome in records.all_outcomes()}
-    # The object of a member that is not recorded would be deleted as an extra object.
+    # If a member has no record, its object would be deleted as an extra object.
     if len(members) != report.extracted + report.unchanged:
         raise ServiceFaultError(f"{OPTION}: the records of {run.id} lack some of its members")
     if run.options.marker:
@@ -255,7 +256,7 @@ def clear_extra(
     objects = _list_objects(run.destination, run.key_prefix, context, calls)
     extra = [objects[key] for key in sorted(objects.keys() - members)]
     unlisted = sorted(members - objects.keys())
-    if extra and unlisted:  # an object that seems to be extra may be a member's
+    if extra and unlisted:  # an extra object may be that of an unlisted member, in another case
         raise StorageError(
             f"{OPTION}: nothing is deleted: the destination does not list {unlisted[0]}, perhaps "
             "because its disk ignores upper and lower case; rename what had that name before"

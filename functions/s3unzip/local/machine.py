@@ -120,8 +120,9 @@ class Machine:
         tail = read_tail(context.stores.source(request.source), request.source, context, calls)
         sign_in(self._config, request.destination)
         self._progress.phase("plan")
-        # A web server might not report when the archive was modified. Then use the time of the last
-        # run of this version, which the rest of the id finds, so that both runs have the same id.
+        # A web server might not report when the archive was modified. Then look for an earlier run
+        # of this version, whose id differs only in the time, and take the time of that run, so that
+        # both runs have the same id.
         if tail.modified is None:
             recorded_time = find_latest_time(
                 self._config.work, run_id(request, tail.pin, modified=None)
@@ -194,8 +195,8 @@ class Machine:
             note_start(self._home, run)
         except UnreadableRecordError as damage:
             # Without all records, lost members cannot be determined. A report of the damage makes
-            # `loop.resume` plan the run again and extract all its members. With `over=None`, it is
-            # written only if there is no other report.
+            # `loop.resume` plan the run again and extract all its members. With `over=None`, the
+            # report is written only if no other process has written one.
             run_step.records.store.delete([REPORT])
             run_step.records.put_report(
                 report_unplanned(
@@ -319,7 +320,7 @@ class Machine:
         except KeyboardInterrupt as interrupt:
             raise _report_interruption(interrupt, settled, run, context) from interrupt
         except UnreadableRecordError as damage:
-            reported = loop.settle_failed(
+            report_and_is_first = loop.settle_failed(
                 run.id,
                 stop_for(damage),
                 context,
@@ -328,9 +329,9 @@ class Machine:
                 request=run,
                 pin=run.pin,
             )
-            if reported is None:  # nothing is known about the run, so it has no report
+            if report_and_is_first is None:  # impossible, because `request` is known
                 raise
-            return reported[0]
+            return report_and_is_first[0]
         return finish_source(run.after_success, settled.report, context)
 
     def _do_round(
@@ -416,7 +417,7 @@ def _report_interruption(
     if not is_stopped(records):
         records.write_stop(Stop(Verdict.FAILED, STOPPED, "the run was stopped by a signal"))
     if settled.report is None:
-        # The recorded stop makes this call write the report.
+        # Because of the recorded stop, this call writes the report.
         loop.settle(settled.next, context)
     report = records.read_report()
     return InterruptedRunError(

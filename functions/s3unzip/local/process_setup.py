@@ -8,8 +8,8 @@ Workers therefore use `SCHED_BATCH` (sched(7)), under which a woken thread preem
 A worker allocates and frees buffers all the time, in several threads. By default, glibc returns
 free memory at the top of a heap to the system at once, only to request it again. The kernel's work
 for new pages then costs as much as inflating into them. After the first large buffer is freed,
-glibc also keeps large buffers in the heaps of the threads, where they leave holes. Fixed thresholds
-prevent both problems.
+glibc also allocates large buffers in the heaps of the threads, where they leave holes. Fixed
+thresholds prevent both problems.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from s3unzip.printable import printable
 LOG_LEVEL = "S3UNZIP_LOG_LEVEL"  # inherited by worker processes
 TRIM_THRESHOLD = -1  # M_TRIM_THRESHOLD in malloc.h
 MMAP_THRESHOLD = -3  # M_MMAP_THRESHOLD in malloc.h
-LARGE = 4 * 1024**2  # in bytes; smaller buffers are too frequent to make a system call for each
+LARGE = 4 * 1024**2  # in bytes; smaller buffers are too frequent for a system call each
 MAX_KEPT = 64 * 1024**2  # maximum number of free bytes at the end of a heap
 
 
@@ -57,7 +57,7 @@ def yield_to_others() -> None:
     """Use `SCHED_BATCH`: this process and its new threads preempt no others when they wake."""
     if hasattr(os, "SCHED_BATCH"):
         with contextlib.suppress(OSError):  # a sandbox can forbid the call
-            if os.sched_getscheduler(0) == os.SCHED_OTHER:  # otherwise, the user chose a policy
+            if os.sched_getscheduler(0) == os.SCHED_OTHER:  # otherwise, keep the user's policy
                 os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 

@@ -8,8 +8,8 @@ The rules:
    right size; this check takes one call for each member. If the machine was restarted since a
    process worked on the run, the file is also read to compare its CRC-32, and no part of a split
    member counts as done. The next round extracts the lost members again.
-3. Damaged records are treated as missing (`runs.records`). If those of the plan are damaged, it is
-   unknown which members are recorded, so the run begins anew.
+3. Damaged records are treated as missing (`runs.records`). If the records of the plan are damaged,
+   it is unknown which members are recorded, so the run begins anew.
 4. A killed worker leaves files whose names begin with the mark of its run. They are removed from
    the folders of the run's members.
 5. The caller holds the lock of the run (`local.runs`), so no other process writes at the same time.
@@ -51,7 +51,7 @@ def forget_lost(step: Step, home: str) -> None:
     lost = forget_outcomes(step, is_lost)
     if lost:
         step.records.store.delete([REPORT])  # the report counts the lost members as extracted
-        _log.warning("members on record that are not in the folder: %d; done again", lost)
+        _log.warning("members on record that are not in the folder: %d; extracted again", lost)
     if machine_restarted:  # parts of split members may also be lost
         for task in list(step.records.tasks()):
             if task.slice is not None:

@@ -9,8 +9,8 @@ finds the uploads by their keys. Each multipart upload therefore has a file belo
 next to the runs, that contains the id of its run.
 
 * The file is written after the upload begins, and removed shortly before or after the upload ends.
-  A run may abort its own uploads. It may also abort an upload that has no file, or on whose run no
-  process works.
+  A run may abort its own uploads. It may also abort an upload that has no file, or whose run no
+  process is working on.
 * A killed process leaves its files behind. Such files are ignored when no process works on their
   run.
 """
@@ -122,7 +122,7 @@ def note_start(home: str, run: str) -> None:
 
 
 def make_latest(home: str, run: str) -> None:
-    """Make `run` the latest; otherwise, runs that end at the same moment could have equal times."""
+    """Make `run` the latest run, later than any run that ended at the same moment."""
     folder = Path(home, "runs", run)
     with _explaining_records(folder):
         os.utime(folder, ns=(time.time_ns(), time.time_ns()))
@@ -142,7 +142,7 @@ def read_boot_id() -> bytes:
 
 
 def is_at_work(home: str, run: str) -> bool:
-    """Return whether a process on this machine holds the lock of `run`, because it works on it."""
+    """Return whether a process on this machine is working on `run`: it then holds the lock."""
     try:
         with Path(home, "runs", run, LOCK).open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -154,10 +154,9 @@ def is_at_work(home: str, run: str) -> bool:
 
 
 def known_runs(home: Location) -> dict[str, float]:
-    """Return the runs below `home` by id, latest first, with the times of their folders.
+    """Return the ids of the runs below `home`, latest first, with the times of their folders.
 
-    The times are in Unix seconds. Another process may remove runs at the same time; these are left
-    out.
+    The times are in Unix seconds. Runs that another process is removing may be left out.
     """
     folder = str(Path(home.key, "runs"))
     times: dict[str, float] = {}
@@ -178,9 +177,9 @@ def _scan(folder: str) -> list[os.DirEntry[str]]:
 
 
 def find_latest_time(home: Location, run: str) -> float | None:
-    """Return the time of the latest run with the same stem as `run`, in Unix seconds.
+    """Return the time of the latest run whose id differs from `run` at most in the time.
 
-    An id is a time and a stem. Returns None if there is no such run.
+    The time is in Unix seconds. Returns None if there is no such run.
     """
     return next(  # `known_runs` yields the latest run first
         (time_of_run(other) for other in known_runs(home) if other[STEM_AT:] == run[STEM_AT:]), None
@@ -213,7 +212,7 @@ class OpenUploads(UploadNotes):
             path.unlink(missing_ok=True)
 
     def is_of_another(self, upload_id: str, run: str) -> bool:
-        """Return whether an upload belongs to another run than `run`, and that run is active."""
+        """Return whether an upload belongs to a run other than `run`, and that run is active."""
         try:
             owner = self._path_of(upload_id).read_text()
         except FileNotFoundError:
@@ -322,22 +321,23 @@ class LocalRuns(RunList):
         """Stop the run and wait for it to end; return whether the stop ended it.
 
         The process that works on the run sees the recorded stop, lets its workers write their
-        outcomes, and writes the report.
+        outcomes, and writes the report. If the report was already written, the stop ends the
+        extraction of nested archives.
         """
         records = self.records(run)
         deadline = time.monotonic() + STOP_SECONDS
         if self.state(run) != RUNNING:
             return False
         while self.state(run) == RUNNING:
-            # The stop is checked each time, because a run that begins deletes all its records,
-            # including this stop.
+            # Check the recorded stop each time: a run that begins deletes all its records,
+            # including the stop.
             if records.find_stop() is None:
                 records.write_stop(
                     Stop(Verdict.FAILED, STOPPED, "the run was stopped by s3unzip abort")
                 )
             if time.monotonic() > deadline:
                 raise ServiceFaultError(
-                    f"{run}: still at work after {STOP_SECONDS:.0f} s: it stops when its plan is "
+                    f"{run}: still running after {STOP_SECONDS:.0f} s: it stops when its plan is "
                     "complete; to stop it now, end its process"
                 )
             time.sleep(0.1)
@@ -348,7 +348,7 @@ class LocalRuns(RunList):
 
 
 def _lacks_nested_runs(report: Report, records: RunRecords) -> bool:
-    """Return whether a run was stopped before all its nested archives had their turn.
+    """Return whether a run was stopped before all its nested archives were extracted or refused.
 
     `NESTED` is written last, after the report and the runs of nested archives.
     """

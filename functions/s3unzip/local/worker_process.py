@@ -41,7 +41,7 @@ from s3unzip.stores.ports import Clock, Keys, KeysRequest
 DEATH_SECONDS = 1.0  # maximum time to wait for the exit code after a process's output ends
 # Why a process died, by its exit code; each text is the end of a message.
 DEATHS = {
-    0: (  # it ended itself, in `_receive`
+    0: (  # the process exited by itself, in `_receive`
         " (it could not read its task): another version of s3unzip was probably installed during "
         "the run"
     ),
@@ -54,7 +54,7 @@ END_TASK = "end"  # the message that makes a worker end its task
 PIPE_ERRORS = (
     # The process at the other end died.
     *(EOFError, OSError, pickle.UnpicklingError),
-    # That process has another version of s3unzip, which was installed during the run.
+    # The process at the other end has another version of s3unzip, installed during the run.
     *(AttributeError, ImportError, IndexError, TypeError, ValueError),
 )
 KeysAnswer = Keys | S3UnzipError | None
@@ -66,8 +66,8 @@ class WorkerProcess:
     def __init__(self, open_context: OpenContext) -> None:
         self._open_context = open_context
         self._process: subprocess.Popen[bytes] | None = None
-        # One end of a pipe, which only this program holds open. When it is closed, at the latest
-        # when this program ends, the kernel ends the worker, which holds the other end.
+        # This program's end of a pipe whose other end the worker holds; -1: there is no pipe. When
+        # this end is closed, at the latest when this program ends, the kernel ends the worker.
         self._lifeline = -1
 
     def do_attempt(self, run: Run, task: Task, take: Callable[[TaskMessage], object]) -> AttemptEnd:
@@ -119,7 +119,7 @@ class WorkerProcess:
             _send(cast("subprocess.Popen[bytes]", self._process), answer)
 
     def _explain_death(self) -> str:
-        """Return why the process died, as the end of a message; empty if that is unknown."""
+        """Return why the process died, as the end of a message; empty if the cause is unknown."""
         if self._process is None:  # the process could not be started
             return ""
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -162,7 +162,7 @@ def _start_process(lifeline: int) -> subprocess.Popen[bytes]:
             "PYTHONPATH": os.pathsep.join(
                 path or str(Path.cwd())
                 for path in cast("list[object]", sys.path)
-                if isinstance(path, str)  # imports ignore everything else, such as a `Path`
+                if isinstance(path, str)  # imports ignore entries of other types, such as `Path`
             ),
         },
     )
@@ -227,7 +227,7 @@ def _queue_messages(
 ) -> None:
     """Put the tasks and the access keys from the program into their queues.
 
-    If the program asks for the end of the task, the clock is stopped: the task has no time left.
+    On `END_TASK`, the clock is stopped, so that the current task has no time left.
     """
     while True:
         message = _receive()

@@ -129,7 +129,8 @@ class Workers:
         self._open_context = open_context
         self._tally = WorkerTally(context.progress)
         self._workers: list[_ThreadWorker | WorkerProcess] = []
-        self.has_lost_process = False  # a killed process may leave files and uploads behind
+        # Whether a worker process has died. It may have left files and uploads behind.
+        self.has_lost_process = False
 
     def close(self) -> None:
         """End the workers without waiting for their tasks."""
@@ -148,7 +149,8 @@ class Workers:
             run: the run.
             tasks: the tasks of one round.
             at_once: the maximum number of concurrent workers.
-            outermost: the records of the outermost run, which may be `run`; its stop stops `run`.
+            outermost: the records of the outermost run, which may be `run`. If the outermost run is
+                stopped, `run` is stopped, too.
             new_run: whether this is the first round since the run began or was resumed.
 
         Returns:
@@ -166,13 +168,13 @@ class Workers:
             for worker in workers:
                 futures.append(Future())
                 _start_thread(partial(self._do_pending, worker, run, pending), futures[-1])
-            if not _wait_for_threads(futures, pending, records, outermost):
+            if not _wait_for_threads(futures, pending, records, outermost):  # a fault ends the run
                 self._stop(workers, futures)
         except BaseException:
             pending.drop()
             self._stop(workers, futures)
             raise
-        if self.has_lost_process:  # it may have died just after it wrote its record
+        if self.has_lost_process:  # a process may have died just after it wrote its record
             self._show_recorded(records, tasks, new_run=False)
         return pending.ending_fault or pending.deferred_fault or pending.memory_fault
 
@@ -254,7 +256,7 @@ def _wait_for_threads(
 
 
 def _start_thread(work: Callable[[], None], future: Future[None]) -> None:
-    """Call `work` in a new thread; when it ends, complete `future`, with the error if there is one.
+    """Call `work` in a new thread; complete `future` when it returns, or with the error it raises.
 
     No executor is used: if Ctrl-C is pressed while an executor starts a thread, the program hangs
     on exit.
@@ -291,7 +293,7 @@ class _PendingTasks:
         self.deferred_fault: ServiceFaultError | None = None  # ends the run after this round
         # Memory ran out: ends the run after this round if no task ended in it.
         self.memory_fault: ServiceFaultError | None = None
-        self._has_ended_task = False
+        self._has_ended_task = False  # whether a task has ended without an error
 
     def take(self) -> Task | None:
         with self._lock:
@@ -304,10 +306,9 @@ class _PendingTasks:
     def note_end(self, task: Task, end: AttemptEnd) -> None:
         """Note how an attempt at a task ended; if its worker died, the task is pending again.
 
-        After any other fault, the next round repeats the task. A lost attempt was ended by this
-        machine, not by a store: its worker died or lacked memory. All pending tasks are dropped
-        after an error that ends the run, if a store is down, and after too many consecutive faults
-        or deaths.
+        After any other fault, the next round repeats the task. All pending tasks are dropped after
+        an error that ends the run, if a store is down, or after too many consecutive faults or
+        deaths. An attempt is lost if its worker died or lacked memory.
         """
         error = end.error
         with self._lock:
@@ -325,12 +326,12 @@ class _PendingTasks:
                 self.deferred_fault = error
             if end.worker_died:
                 self._deaths += 1
-                if self._tasks is not None:
+                if self._tasks is not None:  # unless the tasks were dropped
                     self._tasks.append(task)
             if not end.lost:  # a lost attempt says nothing about the store
                 self._faults += 1
             elif not end.worker_died and not self._has_ended_task:
-                # No task has had enough memory yet.
+                # The worker lacked memory, and no task has had enough memory yet.
                 self.memory_fault = error
             if self._deaths > MAX_DEATHS or self._faults >= self._max_faults or error.is_down:
                 self.ending_fault = error
@@ -341,8 +342,8 @@ class _ThreadWorker:
     def __init__(self, context: Context) -> None:
         self._clock = Clock(context.clock)
         self._progress = SendingProgress()
-        # The stores and their connections are shared. The budget of faults is not: with None, the
-        # new context creates a budget, which sends its warnings through this progress.
+        # The stores and their connections are shared. With `faults=None`, the new context creates a
+        # fault budget of its own, which sends its warnings through this progress.
         self._context = replace(context, clock=self._clock, progress=self._progress, faults=None)
 
     def do_attempt(self, run: Run, task: Task, take: Callable[[TaskMessage], object]) -> AttemptEnd:
