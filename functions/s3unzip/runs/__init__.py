@@ -1,1 +1,1 @@
-"""The records of a run in its store: reading, writing and watching them; also the lists of runs."""
+"""Read, write and watch the records of a run in its store; list runs."""

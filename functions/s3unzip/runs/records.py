@@ -64,7 +64,7 @@ from s3unzip.stores.run_store import RunStore
 T = TypeVar("T")
 SegmentState = Literal["scanned", "linked"]
 
-RUNS = "runs/"  # prefix of the ids of runs, below the work prefix
+RUNS = "runs/"  # below the work prefix; the id of a run follows, which begins with a date
 RUN = "run.json"
 MEMBERS = "members.jsonl"
 FOLDERS = "folders.jsonl"
@@ -135,7 +135,7 @@ class RunRecords:
             return None
 
     def require_plan(self) -> PlanSummary:
-        """Return the summary of the plan; an error is raised if the run has none.
+        """Return the summary of the plan, which must exist.
 
         Raises:
             UnreadableRecordError: the summary is missing, damaged or from another version.
@@ -282,7 +282,7 @@ class RunRecords:
         later does not count. Settling's record is read first, because "member-" sorts before
         "stream-".
         """
-        settled: set[int | None] = set()  # indexes of the members whose outcome settling recorded
+        settled: set[int | None] = set()  # indexes of the members with an outcome from settling
         for task, recorded in self.read_outcomes(sorted(tasks)):
             counted = recorded
             if recorded is not None and recorded.report.stage is Stage.DONE:
@@ -353,7 +353,7 @@ class RunRecords:
     def look_up_report(self) -> tuple[bytes | None, Report | None]:
         """Return the bytes of the report, and the decoded report.
 
-        Both are None if there is no report. The second is also None if it cannot be decoded.
+        Both are None if there is no report. Only the report is None if it cannot be decoded.
         """
         data = self._find_bytes(REPORT)
         if data is None:
@@ -413,7 +413,7 @@ def round_name(number: int) -> str:
 
 
 def outcomes_name(task: str) -> str:
-    """Return the name of a task's report and outcomes."""
+    """Return the name of the record with a task's report and outcomes."""
     return f"{OUTCOMES}{task}.jsonl"
 
 

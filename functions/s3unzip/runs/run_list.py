@@ -161,9 +161,9 @@ class RunProgress(Struct, frozen=True, omit_defaults=True):
     tasks: int = 0  # number of tasks in the first round
     tasks_done: int = 0
     rounds: int = 0
-    running: int | None = None  # tasks of the current Map that are running
-    waiting: int | None = None  # tasks of the current Map that have not begun
-    lost: int | None = None  # tasks of the current Map without a result
+    running: int | None = None  # number of tasks of the current Map that are running
+    waiting: int | None = None  # number of tasks of the current Map that have not begun
+    lost: int | None = None  # number of tasks of the current Map that ended without a result
     throttled: int = 0  # number of throttled requests
     retries: int = 0  # number of retries of requests
     first_object: float | None = None  # when the first object was finished, in Unix seconds
@@ -228,7 +228,7 @@ class RunWatcher:
 
     def _add_new_reports(self) -> tuple[Outcome, ...]:
         """Add the reports of newly finished tasks to `_finished`; return their first failures."""
-        failures: dict[str, Outcome] = {}  # keyed by the key of the member
+        failures: dict[str, Outcome] = {}  # by the key of the member
         tasks = [
             task
             for task in self._records.recorded_task_ids()
@@ -237,10 +237,12 @@ class RunWatcher:
         finished: dict[str, TaskReport] = {}
         reports = map_ahead(self._records.find_task_report, tasks, READERS)
         for task, report in zip(tasks, reports, strict=True):
-            # The record was deleted after it was listed, or is from an attempt that ended early.
+            # The record was deleted after it was listed, is damaged, or is from an attempt that
+            # ended early.
             if report is None or report.unfinished:  # the next call tries again
                 continue
             finished[task] = report
+            # The failure of a scan or slice is not a failure of its member.
             if report.failed and gives_outcome(report.stage) and len(failures) < self._max_failures:
                 recorded = self._records.find_outcomes(task)
                 if recorded is not None:

@@ -45,7 +45,7 @@ class Step:
         self.calls = calls
         self.started = context.clock.now()  # in Unix seconds
         self.records = RunRecords.open(stores, run.id, calls)
-        # The last bytes of the archive are not read again if they are in memory.
+        # With `context.archive_end`, the last bytes of the archive are not read again.
         self.archive = stores.source(run.source).pinned(run.source, run.pin, context.archive_end)
         self.destination = stores.destination(run.destination)
         self.warnings: Counter[str] = Counter()  # number of warnings, by code
@@ -108,7 +108,7 @@ class TaskAttempt(Step):
         self.note(row, row.outcome(Status.EXTRACTED, size, etag))
 
     def note(self, row: PlannedMember, outcome: Outcome) -> None:
-        """Add the outcome of a member; if the task is whole, add the member's work to progress."""
+        """Add the outcome of a member; for a whole task, add the member's work to the progress."""
         self.outcomes.append(outcome)
         if self.task.is_whole:  # for scans and slices, `count_member_bytes` counts the work
             self._finished_bytes.append(row.work)
@@ -202,8 +202,8 @@ class TaskAttempt(Step):
 
     def write(self) -> TaskReport:
         """Write the task's report and outcomes to the run store; return the report."""
-        # The next attempt reads a large member without an outcome again, except for a scan or a
-        # slice that has ended.
+        # If a large member has no outcome, the next attempt reads the member again, so its bytes do
+        # not count. A scan or slice that has ended is not repeated.
         if not self.settling_adds_outcome:
             self.current_member_bytes = 0
         self.show_progress(now=True)
