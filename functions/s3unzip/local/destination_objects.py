@@ -256,7 +256,7 @@ def clear_extra(
     objects = _list_objects(run.destination, run.key_prefix, context, calls)
     extra = [objects[key] for key in sorted(objects.keys() - members)]
     unlisted = sorted(members - objects.keys())
-    if extra and unlisted:  # an extra object may be that of an unlisted member, in another case
+    if extra and unlisted:  # a member's object may be listed under a name in another case
         raise StorageError(
             f"{OPTION}: nothing is deleted: the destination does not list {unlisted[0]}, perhaps "
             "because its disk ignores upper and lower case; rename what had that name before"
@@ -318,7 +318,7 @@ def _list_objects(
 
 
 def _is_within(location: Location, above: Location) -> bool:
-    """Return whether `location` is below `above`, or is the same; links are resolved first."""
+    """Return whether `location` is `above` or below it; symbolic links are resolved first."""
     if (location.scheme, location.bucket) != (above.scheme, above.bucket):
         return False
     if not location.store.is_local:

@@ -131,7 +131,7 @@ class Machine:
         run = run_id(request, tail.pin, tail.modified)
 
         def prepare(reading: Reading) -> None:
-            """Raise an error if the run may not begin; only then forget the earlier run."""
+            """Raise an error if the run may not begin; otherwise, forget the earlier run."""
             check_selection(request.options, reading.index, warn)
             if max_cost is not None:
                 self._check_cost(request, reading, max_cost)

@@ -32,7 +32,7 @@ _log = logging.getLogger("s3unzip.recovery")
 
 
 def forget_lost(step: Step, home: str) -> None:
-    """Delete the outcomes of members that are recorded as done but missing from the folder.
+    """Delete the outcomes of members recorded as done whose files are missing or have changed.
 
     Does nothing if the destination is not a folder. `home` is the folder that holds the records.
     """

@@ -68,7 +68,7 @@ def lock_run(home: str, run: str) -> BufferedWriter:
     `home` is the folder of this machine's records.
 
     Raises:
-        UsageError: another process works on the run.
+        UsageError: another process is working on the run.
     """
     folder = Path(home, "runs", run)
     with ExitStack() as closing:
@@ -91,7 +91,7 @@ def lock_run(home: str, run: str) -> BufferedWriter:
 
 @contextmanager
 def _explaining_records(folder: Path) -> Iterator[None]:
-    """Translate any `OSError` in the block; advise to keep the records elsewhere if that helps."""
+    """Translate any `OSError`; advise to keep the records elsewhere if that would help."""
     try:
         yield
     except OSError as error:

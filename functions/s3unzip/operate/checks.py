@@ -77,7 +77,7 @@ def run_check(name: str, check: Callable[[], Answer]) -> CheckResult:
     """Return the result of a check.
 
     If a resource that the check asks for is gone, the result is a failure. If the check cannot be
-    carried out for another reason, it is a warning.
+    made for another reason, the result is a warning.
 
     Raises:
         ExpiredKeysError: the operator's keys have expired, so no other check can be made either.
@@ -347,7 +347,7 @@ def _compare_encryption(
     except S3UnzipError:  # no encryption is set, or another account owns the bucket
         return None
     default = rules[0]["ApplyServerSideEncryptionByDefault"]  # a bucket has exactly one rule
-    actual = default.get("KMSMasterKeyID", AWS_ALIAS_PREFIX)  # without an id, AWS manages the key
+    actual = default.get("KMSMasterKeyID", AWS_ALIAS_PREFIX)  # no id: AWS manages the key
     if "kms" not in default["SSEAlgorithm"] or AWS_ALIAS_PREFIX in actual:
         return None
     # A bucket may name its key by its ARN, by its id, which is the end of the ARN, or by an alias.
@@ -368,7 +368,7 @@ def _compare_encryption(
 def check_secret(
     runs: DeployedRuns, defaults: RunDefaults | None = None, setting: str = "password_secret"
 ) -> Answer:
-    """If the environment has a secret, does it hold a password?
+    """If the environment has a secret, does the secret hold a password?
 
     Args:
         runs: the runs of the environment.

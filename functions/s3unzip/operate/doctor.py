@@ -127,7 +127,7 @@ def check_concurrency(runs: DeployedRuns) -> Answer:
 
 
 def check_events(runs: DeployedRuns) -> Answer:
-    """Does the ingest bucket send its events to EventBridge, or does the queue get them by SNS?
+    """Does the ingest bucket send its events to EventBridge, or does the queue get them from SNS?
 
     https://docs.aws.amazon.com/AmazonS3/latest/userguide/enable-event-notifications-eventbridge.html
     """

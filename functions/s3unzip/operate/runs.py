@@ -53,7 +53,7 @@ from s3unzip.stores.s3.session import Session
 
 PAYER_OUTPUT = "IngestPayer"  # output of a stack that reads archives as the requester who pays
 STOP_SECONDS = 60.0  # maximum time to wait for a stopped execution to end
-# The operations that require IAM actions of other names, with these actions.
+# The IAM actions of operations that require actions with other names.
 IAM_ACTIONS = {
     "s3:DeleteObjects": "s3:DeleteObject, s3:DeleteObjectVersion",
     "s3:GetBucketEncryption": "s3:GetEncryptionConfiguration",
@@ -181,7 +181,7 @@ class DeployedRuns(RunList):
                 stack = self.ask("cloudformation:DescribeStacks", "Stacks", 0, StackName=name)
             except NotFoundError:
                 continue
-            except AccessDeniedError as error:  # the user may have the right for the other name
+            except AccessDeniedError as error:  # the user may have access to the other stack
                 refusal = error
                 continue
             if {"PlanFunction", "StateMachineArn", "WorkBucket"} <= {

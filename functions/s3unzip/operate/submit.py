@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 MAX_BATCH = 10  # maximum number of messages in one SendMessageBatch request
 SENDERS = 8  # number of concurrent requests to the queue
 ATTEMPTS = 8  # maximum number of attempts to send a batch of messages
-LONGEST_WAIT = 10.0  # maximum wait, in seconds
+LONGEST_WAIT = 10.0  # maximum time between two attempts, in seconds
 LOOKUPS = 32  # number of archives that are looked up concurrently
 MAX_LOOKED_UP = 1_000  # maximum number of archives; a larger submission is queued without a lookup
 # After one of these verdicts, an event for the archive starts nothing. After FAILED, an event would
@@ -232,7 +232,7 @@ def send_events(client: Any, queue: str, sources: Sequence[Location]) -> Iterato
         messages = [
             {
                 "Id": str(number),
-                "MessageBody": json.dumps(  # as S3's "Object Created" events in EventBridge
+                "MessageBody": json.dumps(  # like S3's "Object Created" events in EventBridge
                     {
                         "detail-type": "Object Created",
                         "source": "s3unzip.submit",
