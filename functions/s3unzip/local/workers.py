@@ -263,8 +263,8 @@ def _start_thread(work: Callable[[], None], future: Future[None]) -> None:
     """
 
     def call() -> None:
-        # Only the main thread handles the signals of a terminal. Worker processes inherit the signal
-        # mask of this thread, so Ctrl-C does not end them.
+        # Only the main thread handles the signals of a terminal. Worker processes inherit the
+        # signal mask of this thread, so Ctrl-C does not end them.
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
             work()

@@ -25,8 +25,8 @@ POLL_SECONDS = 0.5
 MAX_DELETED = 1_000  # maximum number of objects in one DeleteObjects request
 GZIP_MAGIC = b"\x1f\x8b"
 RETRY_ADVICE = (
-    "run the command again; if a program or a rule deletes or moves new objects, exempt those whose "
-    "keys contain s3unzip-doctor-"
+    "run the command again; if a program or a rule deletes or moves new objects, exempt those "
+    "whose keys contain s3unzip-doctor-"
 )
 
 
