@@ -60,8 +60,8 @@ def extract_batch(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
         for neighbours in _group_neighbours(rows, tuning.gap_bytes):
             oversized += _extract_neighbours(attempt, neighbours, pool)
         pool.close()
-        # `writer` raises an error if the store refuses `MAX_REFUSALS` members and accepts none. No
-        # error was raised, so each refusal concerns only the refused member.
+        # If the store refuses `MAX_REFUSALS` members and accepts none, `writer` raises an error
+        # instead, so each of these refusals concerns only the refused member.
         writer.note_refusals()
     except BaseException:
         attempt.calls.end()  # from now on, a PUT that fails is not retried
@@ -325,7 +325,7 @@ class _Writer:
         self._attempt = attempt
         self._if_absent = attempt.run.options.on_conflict is OnConflict.NEVER
         self._has_success = False  # whether the store has accepted any member
-        # Findings, not errors: the traceback of an error refers to the open folder of the member.
+        # Findings, not errors: the traceback of an error would keep the folder of the member open.
         self._refused: list[tuple[PlannedMember, errors.Finding]] = []
         self._lock = threading.Lock()
 

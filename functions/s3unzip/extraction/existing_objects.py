@@ -52,8 +52,8 @@ def is_same_object(
         return False
     if stored.crc32 is None and destination.keeps_metadata:  # a streamed AE-2 member
         return True
-    # Without metadata, `stored.crc32` is None if the file is not the gzip file that the run wrote.
-    # `outcome.crc32` is never None, so the two differ.
+    # Without metadata, `stored.crc32` is computed from the file. It is None if a gzip file was
+    # replaced by a file of another format; `outcome.crc32` is never None.
     return stored.crc32 == outcome.crc32
 
 
@@ -85,7 +85,7 @@ def find_object(
         if is_gzip and not destination.keeps_metadata:  # `head` would not inflate the file
             return read_stored(destination, key, is_gzip=True)
         stored = destination.head(key)
-        # The store's checksum covers the bytes of the object. A gzip file is not the content.
+        # The store's checksum covers the object: the gzip file, not its content.
         if stored is None or stored.checksum is None or is_gzip:
             return stored
         return stored._replace(crc32=stored.checksum)

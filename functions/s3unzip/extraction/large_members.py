@@ -169,7 +169,7 @@ def stream_whole(attempt: TaskAttempt, row: PlannedMember, room: int | None = No
     """
     # If the member is read again, its bytes and its warnings are counted again.
     attempt.current_member_bytes = 0
-    if attempt.task.kind is not TaskKind.BATCH:  # the other members of a batch keep theirs
+    if attempt.task.kind is not TaskKind.BATCH:  # a batch also has the warnings of other members
         attempt.warnings.clear()
     limits = attempt.destination.part_limits
     if room is None:
@@ -227,11 +227,11 @@ def _upload(
     row = row.with_crc(decoder.crc32)
     if options.as_gzip is None:
         return check_whole(parts, row), parts
-    declared_size = stored_size(row.member, options)
+    gzip_size = stored_size(row.member, options)
     size = sum(part.size for part in parts)
-    if size != declared_size:
+    if size != gzip_size:
         raise errors.MemberError(
-            row.finding("size-mismatch", f"the parts have {size} bytes, not {declared_size}")
+            row.finding("size-mismatch", f"the parts have {size} bytes, not {gzip_size}")
         )
     return row, parts
 

@@ -212,7 +212,10 @@ _TYPES = {
 
 
 def stored_size(member: Member, options: Options) -> int:
-    """Return the size of the object of `member`, in bytes."""
+    """Return the size of the object of `member`, in bytes.
+
+    The size of a gzip file follows from the directory, because making the file compresses nothing.
+    """
     if options.as_gzip is None:
         return member.size
     return gzip_length(member)

@@ -313,8 +313,8 @@ def extract_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
     """Inflate the segments of this task, upload their parts, and note the parts in the attempt."""
     task = attempt.task
     member_slice = attempt.slice
-    # The span of a slice counts bytes of the content, so only the last slice shows whether the
-    # content is larger than its 32-bit size field.
+    # The last slice ends where the content ends, and content of 4 GiB or more is larger than its
+    # 32-bit size in the directory.
     is_last = task.part + 1 == task.parts
     if row.member.is_wrapped and is_last and task.span[1] >= WRAP:
         attempt.warnings["size-wrapped"] += 1

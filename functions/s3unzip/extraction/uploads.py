@@ -307,7 +307,7 @@ def _cut_parts(
     """Yield the bytes and the CRC-32 of each part; an object without bytes has one empty part.
 
     Buffers are reused, because allocating the pages of a new buffer costs more than filling it.
-    While one part is filled, at most `at_once` earlier parts are in flight, so `at_once + 1`
+    While a part is being filled, at most `at_once` earlier parts are in flight, so `at_once + 1`
     buffers are enough.
 
     Args:
