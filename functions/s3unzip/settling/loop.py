@@ -2,8 +2,8 @@
 
 The same functions run on one machine, in the intake function for a small archive, and as states of
 the state machine. A round is a list of tasks. Later rounds contain the tasks that did not end, the
-slices of scanned members, members that are streamed because their slices did not fit, and the tasks
-of a run that a user resumes.
+slices of scanned members, tasks that stream a member whose segments or slices did not form it, and
+the tasks of a run that a user resumes.
 
 The rules of the loop:
 
@@ -15,7 +15,7 @@ The rules of the loop:
 - If records cannot be read, the run ends as FAILED, with that reason. When such a run is resumed,
   it begins anew: its records except the report are deleted, and it is planned again. Members that
   were written are written again, with the same bytes.
-- If the records under a run's id belong to another archive, two runs share the id. It is an error.
+- If the records under a run's id belong to another archive, two runs share the id: an error.
 """
 
 from collections.abc import Callable, Sequence
@@ -67,9 +67,9 @@ from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import Tail
 from s3unzip.zip import ByteRange
 
-MAX_IDLE_ROUNDS = 3  # maximum number of consecutive rounds in which no task ends
+MAX_IDLE_ROUNDS = 3  # the run ends after this many consecutive rounds without progress
 EXECUTION_FAILED = "execution-failed"  # reason code of a run whose execution failed
-NOTHING_DONE = -1  # `Next.done` of a resumed run: below every count, so it is not idle at first
+NOTHING_DONE = -1  # `Next.done` of a resumed run, so that it never begins with an idle round
 
 
 class Settled(NamedTuple):
@@ -126,7 +126,7 @@ def begin_run(
     if isinstance(plan, Report):
         records = RunRecords.open(context.stores, plan.run, calls)
         report, is_first = write_report(plan, records, began, renderer=context)
-        if archive.run is None:  # a new request gets its refusal, not the better report on record
+        if archive.run is None:  # return the refusal, not the better report of an equal request
             report = plan
         return Settled(Next(plan.run, "done"), report, is_first=is_first)
     if planned is not None:
@@ -150,7 +150,7 @@ def _plan_archive(
 ) -> Plan | Report:
     """Return the plan of an archive, or the report of a run that cannot begin.
 
-    All records except the report are deleted if `begins_anew`, or if an interrupted plan left some.
+    If `begins_anew` or an interrupted plan left records, all but the report and page are deleted.
     """
     try:
         tail = archive.tail or _read_tail(request, archive.pin, context, calls)
@@ -162,7 +162,7 @@ def _plan_archive(
         )
     run = archive.run or run_id(request, tail.pin, tail.modified)
     records = RunRecords.open(context.stores, run, calls)
-    # `begin_run` found no usable plan of this run, so an interrupted plan left these outcomes.
+    # `begin_run` found no usable plan of this run, so recorded outcomes are of an interrupted plan.
     if archive.run is not None and (begins_anew or records.recorded_task_ids()):
         records.delete_records(keep=(REPORT, PAGE))
     return make_plan(request, tail, records=records, context=context, calls=calls, check=check)
@@ -244,7 +244,7 @@ def _write_plan(plan: Plan, context: Context, calls: Calls) -> Settled:
         stores = to_builtins(context.connections.recorded())
     records.write_plan(replace(plan.summary, requests=calls.requests, stores=stores))
     if not tasks:  # the first round is empty, so it ends now
-        return settle(Next(run.id, "few"), context)  # with "many", the result would be the same
+        return settle(Next(run.id, "few"), context)  # "many" is equivalent
     return Settled(replace(_state_for_round(records, tasks, number=0, context=context), done=done))
 
 
@@ -288,7 +288,7 @@ def resume(
         results.stop = stop_for(damage)
         results.must_begin_anew = failed  # otherwise, the failed members would stay failed
     last_round = len(records.list_rounds()) - 1  # rounds are numbered from 0
-    state = Next(run, "few", last_round, done=NOTHING_DONE, reopened=failed)  # as with "many"
+    state = Next(run, "few", last_round, done=NOTHING_DONE, reopened=failed)  # "many" is equivalent
     return _finish_round(step, plan, results, state)
 
 
@@ -303,7 +303,7 @@ def repeat_request(run: Run | Report, after_success: AfterSuccess | None) -> Req
     if isinstance(run, Run):
         after_success = run.after_success
     elif run.options.nested_budget is not None:
-        after_success = None  # the archive is a member of another archive, so it must be kept
+        after_success = None  # only nested runs have a budget; a nested archive must be kept
     return Request(
         run.source,
         run.destination,
@@ -385,7 +385,7 @@ def _finish_round(step: Step, plan: PlanSummary, results: Results, state: Next) 
         step: the step that settles the run.
         plan: the plan of the run.
         results: the results of the rounds so far.
-        state: the state of the round that ended, whether it had few or many tasks.
+        state: the state of the round that ended.
     """
     stop = results.stop or step.records.find_stop()
     idle = 0 if results.done > state.done else state.idle + 1
@@ -443,7 +443,7 @@ def _end_run(
 def _state_for_round(
     records: RunRecords, tasks: Sequence[Task], number: int, context: Context
 ) -> Next:
-    """Return the state before a round, with its tasks if they are few, or the name of its list."""
+    """Return the state before a round, with its tasks or, if it has many, the name of its list."""
     workers = choose_workers(tasks, context.tuning)
     if len(tasks) <= context.tuning.max_few_tasks:
         return Next(records.run, "few", number, tuple(tasks), workers=workers)

@@ -5,7 +5,7 @@ Rules:
 - `trusted`, `untrusted` and `element` create markup and escape their input. A name from an archive
   can therefore never become markup. All text of unknown origin is passed to `untrusted`.
 - Hidden characters are spelled out, so that a name cannot look like another name.
-- Every size is bounded: `clip` cuts a text, and `folded` folds a long text.
+- `clip` bounds the length of a text; `folded` hides the middle of a long text.
 """
 
 import html
@@ -94,7 +94,7 @@ def table(
 ) -> Markup:
     """Return a table of rows that `row` created.
 
-    On a phone, each row is displayed as a card. The roles make screen readers treat it as a row.
+    On a phone, a failure is displayed as a card. The roles make screen readers treat it as a row.
     """
     titles = [
         element(

@@ -127,7 +127,7 @@ def _first_archives(records: RunRecords, count: int) -> list[Outcome]:
 def _nested_prefix(key: str) -> str:
     """Return the prefix of a nested archive's members.
 
-    It is empty if nothing but dots is left of the name without ``.zip``, as in "..zip".
+    The prefix is empty if the name without ``.zip`` has no characters but dots, as in "..zip".
     `find_nested` refuses such an archive.
     """
     name = key.rpartition("/")[2]
@@ -173,7 +173,7 @@ def nested_requests(run: Run, report: Report, context: Context) -> Iterator[Requ
     budget = first_budget(context.tuning)
     own_budget = run.options.nested_budget
     if own_budget is not None:
-        # `subtract_run` also subtracts this run's archive, which the outer run has already done.
+        # `subtract_run` also subtracts this run's archive, but the outer run has already done so.
         budget = replace(subtract_run(own_budget, report, context), archives=own_budget.archives)
     archives, refused = find_nested(run, context, budget.archives)
     if refused:

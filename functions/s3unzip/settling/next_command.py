@@ -100,8 +100,8 @@ def repeat_command(
 ) -> str | None:
     """Return the command that extracts an archive again; None if it is too long or unprintable.
 
-    It has the options of the run. If the run overwrites objects, which is the default, the command
-    skips those that are unchanged.
+    The command has the options of the run. If the run overwrites objects, which is the default, the
+    command skips unchanged objects instead.
 
     Args:
         report: the report of the run.

@@ -74,7 +74,7 @@ def render_page(report: Report, context: Context) -> bytes:
     }
     present = {title: content for title, content in sections.items() if content}
     values = {
-        # Without the symbol, the space and the full stop of the verdict.
+        # The slice drops the symbol, the space and the full stop of the verdict.
         "TITLE": title_text(f"{archive}: {verdict[2:-1].lower()} · s3unzip"),
         "ARCHIVE": untrusted(archive),
         "VERDICT": element("b", {"class": style}, trusted(verdict)) + trusted(description),
@@ -87,7 +87,7 @@ def render_page(report: Report, context: Context) -> bytes:
         "SECTIONS": "".join(itertools.starmap(_section, present.items())),
         "VERSION": trusted(f"s3unzip {__version__}"),
     }
-    # One call replaces all placeholders, so that a value is not searched for placeholders.
+    # One call replaces all placeholders, so a placeholder inside a value is not replaced.
     return re.sub("@@([A-Z]+)@@", lambda match: values[match[1]], _make_template()).encode()
 
 

@@ -1,7 +1,7 @@
 """The sections of a report's page: facts, failures, the bill, and the details of the run.
 
-Limits bound the size of the page, whatever the archive. Codes need no limit, because they are a
-fixed set.
+Limits bound the size of the page, whatever the archive contains. Codes need no limit, because they
+are a fixed set.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

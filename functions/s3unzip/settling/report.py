@@ -1,16 +1,17 @@
-"""The report of a run: its content, who may write it, and the action on the archive after it.
+"""The report of a run: its content, who may write it, and the action on the archive afterwards.
 
 The rules:
 
-- A report counts the requests until it is written, without the request that writes it.
+- A report counts the requests sent before it is made, not those that write the marker, the page
+  and the report.
 - Every step that ends a run writes its report with this module: settling, the intake function for a
   small archive, a plan that refuses the archive, and the step after a failed execution. Later steps
   use this module to amend the report.
 - A verdict never replaces a better verdict. The best verdict is COMPLETED, followed by
   COMPLETED_WITH_ERRORS, then REJECTED, and finally FAILED and SOURCE_CHANGED. Of two equally good
   verdicts, the new one wins if its step began to read the records after the old one was written.
-- If a user resumes a run to extract its failed members again, any newer verdict may replace
-  COMPLETED_WITH_ERRORS.
+- The only exception: if a user resumes a run to extract its failed members again, any newer verdict
+  may replace COMPLETED_WITH_ERRORS.
 - A writer can be repeated, concurrent with other writers, or late, even hours after its execution
   was stopped. A write therefore succeeds only if the report has not changed since the writer read
   it (If-None-Match, If-Match). If the report has changed, the writer reads it again. If the answer
@@ -70,12 +71,14 @@ TASKS_FAILED = "tasks-failed"  # reason code of a run in which some tasks did no
 MAX_TRIES = 20  # maximum attempts to write a report; an attempt fails if another writer is faster
 # The first request of each action on an archive.
 FIRST_REQUESTS: dict[SourceAction, Kind] = {SourceAction.DELETE: "delete", SourceAction.TAG: "get"}
-# The message about a run, whose id is inserted.
+# `{}` stands for the id of the run.
 OVERTAKEN = f"{{}}: other writers replaced its report before each of {MAX_TRIES} writes"
 
 
 def find_runs(source: Location, stores: Stores, calls: Calls, second: int) -> list[str]:
-    """Return the recorded runs of archives with the stem of `source` that were put in one second.
+    """Return the recorded runs whose archive was put in `second` and has a stem like `source`.
+
+    The stem begins with that of `source`, so the caller must compare the archives.
 
     Args:
         source: the location of an archive.
@@ -229,7 +232,7 @@ def write_report(
         check_same_archive(report.run, report.source, report.pin, earlier)
         report = _keep_done_action(report, earlier)
         if earlier == report:  # this step has written it, but the answer was lost
-            return report, True  # perhaps not the first, but a report that it replaced is gone
+            return report, True  # assumed: if it replaced another report, that report is gone
         if earlier is not None and not may_replace(
             report, earlier, outdated_until, reopened=reopened
         ):
@@ -250,10 +253,12 @@ def may_replace(
 ) -> bool:
     """Return whether a report may replace an earlier report.
 
-    A report with a better verdict always may. Any other report may only if the earlier one was
-    finished by `outdated_until`, when the step of the new report began to read the records. The two
-    verdicts must then be equal, or the earlier one must be COMPLETED_WITH_ERRORS, of a run that a
-    user resumed to extract its failed members again (`reopened`).
+    A report with a better verdict always may. Otherwise, two conditions must be met:
+
+    - The earlier report was finished by `outdated_until`, when the step of the new report began to
+      read the records.
+    - The verdicts are equally good, or the earlier verdict is COMPLETED_WITH_ERRORS, and a user has
+      resumed the run to extract its failed members again (`reopened`).
     """
     rank = report.verdict.rank
     earlier_rank = earlier.verdict.rank

@@ -56,7 +56,7 @@ class Results(Struct):
     bytes_written: int = 0
     task_seconds: float = 0.0
     first_object: float | None = None  # when the first object was complete, in Unix seconds
-    fault: str | None = None  # the last fault that ended an attempt too early
+    fault: str | None = None  # a fault that ended an attempt before its task was done
     unfinished: list[Task] = field(default_factory=list)  # tasks for the next round
     large: list[Task] = field(default_factory=list)  # all tasks except batches
     # For each split member that settling must link: its scans or its copies.
@@ -170,6 +170,10 @@ def read_results(step: Step, plan: PlanSummary) -> Results:
     return results
 
 
+# The tasks of one member in each stage, with their outcomes if they are on record.
+_Stages = dict[Stage, list[tuple[Task, TaskOutcomes | None]]]
+
+
 def _read_rounds(records: RunRecords, plan: PlanSummary, results: Results) -> None:
     """Add all tasks and their outcomes to `results`."""
     if plan.failed:
@@ -195,11 +199,7 @@ def _read_rounds(records: RunRecords, plan: PlanSummary, results: Results) -> No
             results.unfinished.append(task)
     for stages in split_members.values():
         _sort_member(results, stages)
-    results.done += results.members  # so the members of a batch that does not end count as progress
-
-
-# The tasks of one member in each stage, with their outcomes if they are on record.
-_Stages = dict[Stage, list[tuple[Task, TaskOutcomes | None]]]
+    results.done += results.members  # so the members of an unfinished batch count as progress
 
 
 def _sort_member(results: Results, stages: _Stages) -> None:
@@ -211,7 +211,8 @@ def _sort_member(results: Results, stages: _Stages) -> None:
     match current_stage(ended):
         case Stage.LINK:
             parts = {
-                # If an upload of the member was aborted, several rounds have a task for a part.
+                # If an upload of the member was aborted, several rounds may have a task for the
+                # same part.
                 task.part: task
                 # A member that is copied has no scans: its tasks are in `LINK` from the start.
                 for task, _ in stages.get(Stage.SCAN) or stages[Stage.LINK]
@@ -255,7 +256,8 @@ def do_split_members(step: Step, results: Results) -> None:
 def link_copies(step: Step, copies: Sequence[Task]) -> Sequence[Task]:
     """Link a stored member: begin its upload, and return the tasks that copy it in slices.
 
-    If an existing object is the member already, this outcome is recorded, and there are no tasks.
+    If an existing object is the member already, the member is recorded as unchanged, and there are
+    no tasks.
     If the member cannot be linked, the result is a single task that copies the whole member.
     """
     linked = link_member(step, copies)
@@ -264,7 +266,8 @@ def link_copies(step: Step, copies: Sequence[Task]) -> Sequence[Task]:
     if linked.status is not Status.FAILED:
         _record_member(step, linked)
         return ()
-    # A task that copies the whole member may fail in the same way, but it can be repeated.
+    # A task that copies the whole member finds the same fault. `resume --failed` can repeat the
+    # member only if a round has a task for it.
     size = sum(task.size for task in copies)
     return [
         replace(
@@ -308,7 +311,7 @@ def forget_outcomes(step: Step, is_forgotten: Callable[[Outcome], bool]) -> int:
         The number of deleted outcomes.
     """
     records = step.records
-    rows = {task.id: task.rows for task in records.tasks()}
+    spans = {task.id: task.rows for task in records.tasks()}
     count = 0
     for task_id, recorded in records.read_outcomes(
         task_id for task_id in records.recorded_task_ids() if task_id != PLAN_TASK
@@ -322,8 +325,8 @@ def forget_outcomes(step: Step, is_forgotten: Callable[[Outcome], bool]) -> int:
         count += forgotten
         if recorded.report.stage is Stage.DONE:  # written by settling for one split member
             records.delete_outcomes(task_id)
-        elif task_id in rows:
-            _reduce_record(step, recorded.report, remaining, rows[task_id])
+        elif task_id in spans:
+            _reduce_record(step, recorded.report, remaining, spans[task_id])
         else:
             raise UnreadableRecordError(
                 f"{step.run.id}: {task_id} is in no round: a record of a round is damaged"
@@ -334,7 +337,7 @@ def forget_outcomes(step: Step, is_forgotten: Callable[[Outcome], bool]) -> int:
 def _reduce_record(
     step: Step, report: TaskReport, remaining: Sequence[Outcome], span: tuple[int, int]
 ) -> None:
-    """Write the record of a task again, with only `remaining`; `span` is where its rows are."""
+    """Write the record of a task again, with only `remaining`; `span` contains the task's rows."""
     indexes = {outcome.index for outcome in remaining}
     statuses = Counter(outcome.status for outcome in remaining)
     reduced = replace(
@@ -350,8 +353,8 @@ def read_results_to_resume(step: Step, plan: PlanSummary) -> Results:
     """Read the results of a run that is resumed, and abort the uploads that killed workers left.
 
     `s3unzip abort` and lifecycle rules also abort uploads of split members, whose slices would then
-    fail, and one task would have to stream the whole member. So these slices are taken back, and
-    settling links the member again.
+    fail, and one task would have to stream the whole member. To avoid this, these slices are taken
+    back, and settling links the member again.
     """
     results = read_results(step, plan)
     aborted = _find_aborted(step, results)
@@ -363,7 +366,7 @@ def read_results_to_resume(step: Step, plan: PlanSummary) -> Results:
 
 
 def _find_aborted(step: Step, results: Results) -> dict[str, int]:
-    """Return the id of each upload that was aborted although slices remain, and its member's index.
+    """Return the uploads that were aborted although slices remain: member indexes by upload id.
 
     If all slices have ended, the upload may be complete: finishing the member finds that out.
     """
@@ -381,22 +384,23 @@ def _find_aborted(step: Step, results: Results) -> dict[str, int]:
 def _take_slices_back(step: Step, aborted: Mapping[str, int]) -> None:
     """Remove the slices of aborted uploads from all rounds, so that settling links members again.
 
-    `aborted` has the index of the member for the id of each upload. If the member has only one
-    slice, its task is left out: the scans of the member remain.
+    `aborted` maps the id of each upload to the index of its member. A task that has lost its slice
+    is in the stage `LINK` (`Task.stage`), except the only task of a member. That task is deleted:
+    the scans of the member suffice for linking.
     """
     for number in step.records.list_rounds():
         tasks: list[Task] = []
         for task in step.records.read_round(number):
             if task.slice is None or task.slice.upload_id not in aborted:
                 tasks.append(task)
-            elif task.parts > 1:  # without a slice, the stage of its member is `LINK`
+            elif task.parts > 1:
                 # The member is that of the row: a damaged task may name another one.
                 tasks.append(replace(task, slice=None, member=aborted[task.slice.upload_id]))
         step.records.write_round(number, tasks)
 
 
 def _is_listed(step: Step, upload: Upload) -> bool:
-    """Return whether an upload exists; keys are not compared, as some stores list them encoded."""
+    """Return whether an upload exists, by its id alone: some stores list encoded keys."""
     return step.calls.run(
         "list",
         lambda: any(

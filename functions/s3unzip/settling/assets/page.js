@@ -31,7 +31,7 @@ function addFilter(form) {
   show();
 }
 
-// Mark each place of the text, without a change of the page's elements.
+// Highlight all matches without changing the elements of the page.
 function mark(listing, wanted) {
   const ranges = [];
   const walker = document.createTreeWalker(listing, NodeFilter.SHOW_TEXT);
@@ -48,7 +48,7 @@ function mark(listing, wanted) {
 async function copy({ target: button }) {
   const field = Object.assign(document.createElement("textarea"), { value: button.value });
   button.after(field);
-  field.select(); // a page from a disk may have no clipboard but the old one
+  field.select(); // for `execCommand`: a browser may deny `clipboard` to a page opened as a file
   const copied = await navigator.clipboard.writeText(button.value).then(() => true, () => document.execCommand("copy"));
   field.remove();
   button.textContent = copied ? "Copied" : "Select it to copy";
