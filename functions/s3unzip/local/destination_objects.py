@@ -329,10 +329,10 @@ def _is_within(location: Location, above: Location) -> bool:
 def _refuse_other_archives(
     request: Request, cleared: Location, home: Location, stores: Stores, *, option: str
 ) -> None:
-    """Raise an error if a run of another archive than `request` wrote at, above or below `cleared`.
+    """Raise an error if a run of another archive wrote at, above or below `cleared`.
 
-    `cleared` is the prefix whose extra objects are to be deleted. The records of the runs are below
-    `home`, and `stores` reads them.
+    Runs of the archive in `request` are no reason to refuse. `cleared` is the prefix whose extra
+    objects are to be deleted. The records of the runs are below `home`, and `stores` reads them.
     """
     for name in known_runs(home):
         try:

@@ -149,8 +149,8 @@ class Workers:
             run: the run.
             tasks: the tasks of one round.
             at_once: the maximum number of concurrent workers.
-            outermost: the records of the outermost run, which may be `run`. If the outermost run is
-                stopped, `run` is stopped, too.
+            outermost: the records of the outermost run, which may be `run`. Stopping the outermost
+                run also stops `run`.
             new_run: whether this is the first round since the run began or was resumed.
 
         Returns:
