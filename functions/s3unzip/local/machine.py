@@ -196,7 +196,7 @@ class Machine:
         except UnreadableRecordError as damage:
             # Without all records, lost members cannot be determined. A report of the damage makes
             # `loop.resume` plan the run again and extract all its members. With `over=None`, the
-            # report is written only if no other process has written one.
+            # report is written only if there is no other report.
             run_step.records.store.delete([REPORT])
             run_step.records.put_report(
                 report_unplanned(

@@ -66,8 +66,9 @@ class WorkerProcess:
     def __init__(self, open_context: OpenContext) -> None:
         self._open_context = open_context
         self._process: subprocess.Popen[bytes] | None = None
-        # This program's end of a pipe whose other end the worker holds; -1: there is no pipe. When
-        # this end is closed, at the latest when this program ends, the kernel ends the worker.
+        # The end of a pipe that only this program holds open; -1: there is no pipe. The worker
+        # holds the other end. When this end is closed, at the latest when this program ends, the
+        # kernel ends the worker.
         self._lifeline = -1
 
     def do_attempt(self, run: Run, task: Task, take: Callable[[TaskMessage], object]) -> AttemptEnd:
