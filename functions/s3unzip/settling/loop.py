@@ -14,7 +14,7 @@ The rules of the loop:
 - Each run that ends has a report with a verdict, written by `settling.report`.
 - If records cannot be read, the run ends as FAILED, with that reason. When such a run is resumed,
   it begins anew: its records except the report are deleted, and it is planned again. Members that
-  were written are written again, with the same bytes.
+  were written are kept or overwritten with the same bytes (`on_conflict`).
 - If the records under a run's id belong to another archive, two runs share the id: an error.
 """
 
@@ -219,8 +219,8 @@ def _write_plan(plan: Plan, context: Context, calls: Calls) -> Settled:
     """Write the first round and then the plan; settle a run without tasks immediately.
 
     Before that, each member that several tasks copy is linked: its upload is created, and the tasks
-    copy slices of this upload. If a fault ends the run meanwhile, the stop is recorded. The round
-    then contains the copy tasks of the members that are not linked yet; settling links them later.
+    copy slices of this upload. If linking meets a fault of the whole run, the stop is recorded, and
+    the round contains the copy tasks of the members that are not linked; settling links them later.
     """
     run = plan.summary.run
     records = RunRecords.open(context.stores, run.id, calls)

@@ -176,7 +176,7 @@ def make_report(
 
 
 def _explain_missing(run: Run, results: Results, stop: Stop | None, missing: int) -> Stop | None:
-    """Return why a run is FAILED; None: each member has an outcome, and none must be repeated."""
+    """Return why a run is incomplete; None: all members have final outcomes."""
     if not (missing or results.must_begin_anew):  # then a stop does not matter
         return None
     if stop is not None:  # a run that must begin anew always has a stop

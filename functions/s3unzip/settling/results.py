@@ -352,8 +352,8 @@ def _reduce_record(
 def read_results_to_resume(step: Step, plan: PlanSummary) -> Results:
     """Read the results of a run that is resumed, and abort the uploads that killed workers left.
 
-    `s3unzip abort` and lifecycle rules also abort uploads of split members, whose slices would then
-    fail, and one task would have to stream the whole member. To avoid this, these slices are taken
+    `s3unzip abort` and lifecycle rules also abort uploads of split members. The slices of such a
+    member would fail, and one task would have to stream it. To avoid this, the slices are taken
     back, and settling links the member again.
     """
     results = read_results(step, plan)
