@@ -351,7 +351,7 @@ def _inflate_slice(attempt: TaskAttempt, row: PlannedMember) -> Iterator[bytes]:
 def _stream_task(first_task: Task, row: PlannedMember) -> Task:
     """Return the task that streams a member whose segments or slices are incomplete.
 
-    `first_task` is the first of the equal tasks into which the member was split.
+    `first_task` is one of the tasks into which the member was split, all of about the same length.
     """
     return Task(
         id=f"stream-{row.member.index:08d}",
