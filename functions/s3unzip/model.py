@@ -524,8 +524,8 @@ class Next(Struct, frozen=True, omit_defaults=True):
     tasks: tuple[Task, ...] = ()  # the round itself, if it has few tasks
     list: str = ""  # the key of the round's list in the work bucket, if the round has many tasks
     workers: int = 1  # number of concurrent tasks
-    done: int = 0  # number of tasks that were completed before this round
-    idle: int = 0  # number of consecutive rounds before this one in which no task ended
+    done: int = 0  # tasks ended and members recorded before this round
+    idle: int = 0  # number of consecutive rounds before this one without any progress
     reopened: bool = False  # whether a user resumed the run to extract its failed members again
     requests: Requests = Requests()  # the requests of all settling steps so far
 
@@ -774,7 +774,9 @@ class Report(Struct, frozen=True, omit_defaults=True):
     tasks_failed: int = 0
     bytes_in: int = 0  # bytes read from the archive: its end, with the directory, and its members
     bytes_out: int = 0  # bytes written to the destination
-    requests: Requests = Requests()  # requests of all steps until this report was written
+    requests: Requests = (
+        Requests()
+    )  # of all steps, without those that write the marker, the page and the report
     event_time: float | None = None
     started: float = 0.0
     finished: float = 0.0

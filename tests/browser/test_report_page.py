@@ -111,15 +111,21 @@ def test_a_stopped_run_did_not_fail(screen: Screen) -> None:
 
 
 def test_the_next_command_is_copied(screen: Screen) -> None:
-    """A button beside it puts it on the clipboard, from a file too."""
+    """A button beside it puts it on the clipboard, from a file and without TLS too."""
     screen.show(page(REPORTS["stopped"]))
     screen.ask("""
         document.execCommand = () => { window.pasted = document.activeElement.value; return true; };
     """)
-    for write in ("window.pasted = text;", "throw new Error('no');"):
+    for clipboard in (
+        "{ writeText: async (text) => { window.pasted = text; } }",
+        "{ writeText: async () => { throw new Error('no'); } }",
+        "undefined",  # a page that was not served over TLS has none
+    ):
         screen.ask(f"""
             window.pasted = '';
-            navigator.clipboard.writeText = async (text) => {{ {write} }};
+            Object.defineProperty(navigator, 'clipboard', {{
+                value: {clipboard}, configurable: true
+            }});
             document.getElementById('copy').click();
         """)
         copied = screen.ask("return window.pasted")

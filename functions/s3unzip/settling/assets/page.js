@@ -48,8 +48,8 @@ function mark(listing, wanted) {
 async function copy({ target: button }) {
   const field = Object.assign(document.createElement("textarea"), { value: button.value });
   button.after(field);
-  field.select(); // for `execCommand`: a browser may deny `clipboard` to a page opened as a file
-  const copied = await navigator.clipboard.writeText(button.value).then(() => true, () => document.execCommand("copy"));
+  field.select(); // for `execCommand`: a page opened as a file may not write to `clipboard`, one without TLS has none
+  const copied = await (async () => navigator.clipboard.writeText(button.value))().then(() => true, () => document.execCommand("copy"));
   field.remove();
   button.textContent = copied ? "Copied" : "Select it to copy";
 }
