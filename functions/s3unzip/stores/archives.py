@@ -11,7 +11,7 @@ Rules:
 * If a part is missing, or if there are too many parts, the tail contains a refusal. No error is
   raised, because the run of the refused archive needs an id and a report.
 * A part with the wrong size shifts all parts after it. `check_parts` and `blaming_parts` detect
-  that fault from the central directory. Their messages say that a part is wrong.
+  that fault from the central directory, and raise `part-wrong`.
 * `ports.PinnedArchive` joins the parts into one address space.
 """
 
@@ -40,7 +40,7 @@ from s3unzip.zip import (
 )
 from s3unzip.zip.records import EOCD_SIGNATURE, LOCAL_LENGTH, LOCAL_SIGNATURE
 
-PARTS_AT_ONCE = 16  # number of concurrent requests about parts
+PARTS_AT_ONCE = 16  # number of parts for which requests are sent concurrently
 
 _PIECE = re.compile(r"\.zip\.([0-9]{3,})\Z", re.IGNORECASE)
 _FIRST_PIECE = re.compile(r"(?P<zip_suffix>\.zip)?\.(?P<number>0{2,}1)\Z", re.IGNORECASE)
@@ -75,7 +75,7 @@ class Source(Protocol):
         return current._replace(data=data)
 
     def pinned(self, location: Location, pin: Pin, end: bytes = b"") -> PinnedArchive:
-        """Return a reader for the pinned version of every part. This sends no request.
+        """Return a reader for the pinned version of every part; send no request.
 
         Args:
             end: last bytes of the archive, if they are in memory.
@@ -343,16 +343,16 @@ def make_archive_test(location: Location, pin: Pin, destination: Location) -> Ca
     parts = [
         locate_part(location, number, is_last=number == count) for number in range(1, count + 1)
     ]
-    keys = {part.key for part in (*parts, location) if part is not None}
+    part_keys = {part.key for part in (*parts, location) if part is not None}
     if not location.store.is_local:
-        return keys.__contains__
+        return part_keys.__contains__
     folder = os.path.realpath(destination.key).rstrip("/") + "/"
-    if not any(fold_key(os.path.realpath(key)).startswith(fold_key(folder)) for key in keys):
-        return keys.__contains__
+    if not any(fold_key(os.path.realpath(key)).startswith(fold_key(folder)) for key in part_keys):
+        return part_keys.__contains__
     # To save system calls, `is_part` compares a file only with the part that has the same name. If
-    # `keys` has a symbolic link to a part, the part has two names: of the link, and of the file.
+    # one of `part_keys` is a symbolic link, its part has two names: the link's and the file's.
     paths_by_name = {
-        fold_key(path.name): path for key in keys for path in (Path(key), Path(key).resolve())
+        fold_key(path.name): path for key in part_keys for path in (Path(key), Path(key).resolve())
     }
 
     def is_part(key: str) -> bool:
@@ -362,7 +362,7 @@ def make_archive_test(location: Location, pin: Pin, destination: Location) -> Ca
         with suppress(OSError, ValueError):  # one of the two files does not exist
             # `lstat`: if the file at `key` is a symbolic link to the archive, a member would
             # replace the link, and the archive would stay.
-            return key in keys or os.path.samestat(os.lstat(key), path.stat())
+            return key in part_keys or os.path.samestat(os.lstat(key), path.stat())
         return False
 
     return is_part

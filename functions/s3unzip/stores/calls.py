@@ -6,8 +6,8 @@ Rules:
   of the whole step. If a store throttles one thread, all threads of the step slow down.
 * All `Calls` objects of a process share one `FaultBudget`, so that the process waits only once for
   a store that does not respond, and not once for each step.
-* A call is one attempt. After a `ServiceFaultError` the call is repeated, so it must be safe to
-  repeat. Any other `S3UnzipError` means that the store has responded, so the store works.
+* A function passed as `call` makes one attempt. After a `ServiceFaultError` it is called again, so
+  it must be safe to repeat. Any other `S3UnzipError` is a response, so the store works.
 * Threads may call `run`, `paced` and `stream` concurrently. After `end`, no call is repeated, and
   calls in progress are left to finish.
 * This module does not depend on the kind of store: it runs the calls that are passed to it.
@@ -105,11 +105,11 @@ class AimdLimiter:
                 elif succeeded and self.limit < self._max_concurrency:
                     self._grow()
                 if self._waiting:
-                    self._changed.notify(2)  # two threads, because the limit may have risen
+                    self._changed.notify(2)  # this call has ended, and the limit may have risen
         return value
 
     def _grow(self) -> None:
-        """Count a success, and raise the limit if there were enough of them."""
+        """Count a success. At first, each success raises the limit; later, `limit` successes do."""
         self._successes += 1
         if self._starting or self._successes >= self.limit:
             self._successes = 0
@@ -121,7 +121,7 @@ class Calls:
 
     Args:
         clock: clock of the process.
-        budget_seconds: time for which calls are repeated; used only if `faults` is None.
+        budget_seconds: time for which calls are retried; used only if `faults` is None.
         at_once: maximum number of concurrent paced calls.
         initial_concurrency: limit on these calls when the step begins (see `AimdLimiter`).
         faults: budget shared by all calls of the process. If None, the step has its own budget.
@@ -140,7 +140,7 @@ class Calls:
         self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._ended = threading.Event()
-        # The fault that used up the budget. After this fault, no call of this step is repeated.
+        # The fault after which no call of this step is retried: spent budget, or expired keys.
         self._final_fault: ServiceFaultError | None = None
         self.pace = AimdLimiter(at_once, initial_concurrency)
 
@@ -274,13 +274,13 @@ class Calls:
             yield _join(gathered)
 
     def _note_bytes(self, progress: _Progress, size: int, store: Store) -> ServiceFaultError | None:
-        """Note that `size` bytes arrived; return a fault after a whole budget below `MIN_RATE`."""
+        """Note that `size` bytes arrived; return a fault if the rate is low for a whole budget."""
         now = self._clock.now()
         seconds = now - progress.began
         progress.size += size
         if progress.size >= MIN_RATE * seconds:
             self._faults.note_success(store, "get", now)
-            progress.began = now  # measure anew from here
+            progress.began = now  # the next measurement begins
             progress.size = 0
             progress.waits = 0
             progress.first_fault = None
@@ -289,7 +289,7 @@ class Calls:
         return None
 
     def count(self, kind: Kind | Literal["retries", "throttled"]) -> None:
-        """Count a request, a retry or a throttling; `run` and `stream` count their own requests."""
+        """Count a request, retry or throttled call; `run` and `stream` count their own requests."""
         with self._lock:
             self._counts[kind] += 1
 
@@ -305,7 +305,7 @@ class Calls:
         """Wait until the call may be retried; return False if it must not be retried.
 
         The call is not retried if the budget is spent, the step has ended, or the worker has no
-        time left. `fault` is that of the last attempt; a spent budget sets `fault.gave_up`.
+        time left. `fault` ended the last attempt; `gave_up` is set if the step retries nothing.
         """
         if isinstance(fault, ExpiredKeysError):  # waiting does not renew the keys
             self._final_fault = fault
@@ -335,7 +335,7 @@ class Calls:
                 self._faults.warn_once(
                     *request, fault, self._faults.budget_seconds - outage_seconds
                 )
-            self._clock.sleep(delay)  # if another call has the turn, wait again, for longer
+            self._clock.sleep(delay)  # then, if the next turn is later, wait again, for longer
             if not self._ended.is_set() and self._faults.take_turn(store, self._clock.now()):
                 self.count("retries")
                 return True
@@ -360,8 +360,8 @@ class Calls:
 class _Progress(Struct):
     """The progress of a call, or of a body since its bytes last arrived fast enough."""
 
-    # Unix time when the last attempt began, or when the body last arrived fast enough. The time
-    # that the consumer of a body spends is added, so that it does not count.
+    # Unix time when the last attempt began, or when the body last arrived fast enough. While the
+    # consumer of a body works, this time moves on, so that the store is not blamed.
     began: float
     size: int = 0  # number of bytes of the body that have arrived
     waits: int = 0  # number of waits before retries

@@ -42,7 +42,7 @@ OTHER_ARNS = {
     "s3express": "a directory bucket (S3 Express One Zone)",
     "s3tables": "a table bucket",
 }
-ARN = "arn:"  # a bucket that begins with this prefix is an access point
+ARN = "arn:"  # a bucket whose name begins with this prefix is an access point
 PROXY_LOGIN = (  # advice for the status 407
     "the proxy requires a login: write http://USER:PASSWORD@HOST:PORT in HTTPS_PROXY or HTTP_PROXY"
 )
@@ -52,8 +52,8 @@ _ARN = (
     r"(?s)arn:aws[a-z-]*:(?P<service>[a-z0-9-]+):(?P<region>[a-z0-9-]*):(?P<account>|[0-9]{12})"
     r":(?P<resource>.*)\Z"
 )
-# Text after the last colon of a host, unless it is a port. It may be the beginning of a password
-# with a slash, which ends the host, so messages do not show it.
+# Text after the last colon of a host, unless it is a port. Messages do not show this text: it may
+# be the beginning of a password with a slash, which ends the host.
 _NOT_A_PORT = r":(?![0-9]*\Z)[^]:@]*\Z"
 _ACCESS_POINT = r"(?s)accesspoint[:/](?P<name>[a-z0-9-]{3,50})(?:/(?P<key>.*))?\Z"
 
@@ -99,8 +99,8 @@ def parse_location(text: str) -> Location:
     scheme, separator, path = text.partition("://")
     scheme = scheme.lower()
     if not separator:
-        # Text with one of these prefixes is never read as a path; ./s3:/a is always a path. The ARN
-        # of an access point gives an empty match, so that the advice contains the whole ARN.
+        # Text that looks like a wrong URL is never read as a path, but ./s3:/a is. For the ARN of
+        # an access point, the match is empty, so the advice contains the whole ARN.
         wrong_prefix = re.match(r"(?i)(s3:/?|s3//|arn:aws[a-z-]*:s3:::|(?=arn:aws))(?=[^/])", text)
         if wrong_prefix is not None:
             raise UsageError(
@@ -128,7 +128,7 @@ def parse_location(text: str) -> Location:
                 f"{scheme}://{host.partition(':')[0]}:...: the port is not a number; a slash in a "
                 "password is written %2F"
             )
-        with suppress(UnicodeError):  # urllib3 alone cannot encode "bücher.example"
+        with suppress(UnicodeError):  # without idna, urllib3 refuses a name like "bücher.example"
             host = re.sub(
                 r"[^:@]*(?=(:[0-9]*)?\Z)", lambda name: name[0].encode("idna").decode(), host
             )
@@ -209,7 +209,7 @@ def check_endpoint(url: str, name: str = "--endpoint-url") -> None:
             parts.scheme in {"http", "https"}
             and parts.hostname
             and re.fullmatch(r"[a-z0-9._:-]+", parts.hostname)
-            # A name that ends in a number must be an IPv4 address.
+            # A name that ends in a number must be an IPv4 address, or `inet_aton` raises OSError.
             and (
                 not re.match(r"([^:]*\.)?[0-9]+\.?\Z", parts.hostname)
                 or socket.inet_aton(parts.hostname)
@@ -312,7 +312,7 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
         str | None,
         RunOption("--profile TEXT", "Profile of ~/.aws/config.", HelpSection.STORES),
     ] = None
-    # The place of the bucket name in requests: path or virtual (in the host name). None means the
+    # Where requests put the bucket name: "path" or "virtual" (the host name). None means the
     # value in AWS's configuration file or, by default, virtual for AWS and path for other servers.
     addressing_style: Annotated[
         str | None,
@@ -356,7 +356,7 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
         RunOption(
             "--dest-no-sign-request", "Read a public DEST without credentials.", HelpSection.STORES
         ),
-    ] = False  # for verify, which can read a public destination
+    ] = False  # an option of verify only, because a run writes to the destination
     destination_owner: str | None = None  # account that must own the destination bucket
     destination_kms_key: Annotated[
         str | None,
@@ -382,7 +382,7 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
         return 0.0
 
     def at_destination(self) -> Self:
-        """Return the configuration in which the destination is the source; idempotent."""
+        """Return the configuration in which the destination is the source (idempotent)."""
         return replace(
             self,
             endpoint_url=self.destination_endpoint_url or self.endpoint_url,

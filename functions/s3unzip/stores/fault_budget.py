@@ -3,9 +3,10 @@
 Rules:
 
 * A process has one `FaultBudget`, which all its threads use concurrently.
-* An outage begins with the first fault after a success. A success ends the outage of the store, and
-  that of the kind of request that succeeded. The budget is the longest outage that a run tolerates.
-* While a store is failing, one waiting call at a time is repeated, at longer and longer intervals.
+* An outage begins with the first failed call after a success. A success ends the outage of the
+  store, and that of the kind of request that succeeded. The budget is the longest outage that a
+  run tolerates.
+* While a store is failing, one waiting call at a time is retried, at longer and longer intervals.
 """
 
 import logging
@@ -42,7 +43,7 @@ class _Outage(Struct):
     since: float  # Unix time when the first failed call began
     latest: float = 0.0  # Unix time of the latest fault
     fault: ServiceFaultError | None = None
-    turns: int = 0  # number of turns taken by calls
+    turns: int = 0  # number of retries, which take turns
     next_turn: float = 0.0  # Unix time from which a call may take the next turn
     is_reported: bool = False
 
@@ -60,7 +61,7 @@ class FaultBudget:
     requests from the whole process instead of a few from each thread, task and round.
 
     Args:
-        budget_seconds: maximum duration of an outage, counted from its first fault.
+        budget_seconds: maximum duration of an outage, from the start of the first failed call.
         warn: function that receives a line for the user if a store does not recover immediately.
     """
 
@@ -68,14 +69,15 @@ class FaultBudget:
         self.budget_seconds = budget_seconds
         self._warn = warn
         self._outages: dict[Scope, _Outage] = {}
-        self._latest_success: dict[Scope, float] = {}  # Unix time when the successful call began
+        # Unix time when the latest successful call began, or when bytes of a body arrived.
+        self._latest_success: dict[Scope, float] = {}
         # The store that each thread is waiting for, and since when, by thread id. `Calls` updates
         # this dict.
         self.waiting: dict[int, tuple[Store, float]] = {}
         self._lock = threading.Lock()
 
     def note_success(self, store: Store, kind: Kind, began: float) -> None:
-        """Record that a store answered a call that began at `began`."""
+        """Record that a store answered a call that began at `began`, or sent bytes at that time."""
         self._latest_success[store, None] = began  # None: requests of any kind
         self._latest_success[store, kind] = began
         if self._outages:  # usually there are none, and no lock is needed
@@ -127,17 +129,17 @@ class FaultBudget:
     def find_silent(self, now: float) -> Iterator[Store]:
         """Yield the stores for which a call has waited too long without a fault."""
         for store, began in tuple(self.waiting.values()):
-            # The wait began with this call, or with the latest success of any kind of request,
-            # whichever was later.
+            # The wait began with this call, or with the latest success of any kind of request
+            # (None), whichever was later.
             seconds = now - max(began, self._latest_success.get((store, None), 0.0))
             if seconds > self.budget_seconds * SILENT_AFTER and (store, None) not in self._outages:
                 yield store
 
     def take_turn(self, store: Store, now: float) -> bool:
-        """Take the next turn to repeat a call; return False if that turn is later than `now`.
+        """Take the next turn to retry a call; return False if that turn is later than `now`.
 
         All kinds of requests to a store share the same turns. The time between two turns doubles
-        each time, up to half of `LONGEST_DELAY`. Without an outage, each call may be repeated at
+        each time, up to half of `LONGEST_DELAY`. Without an outage, each call may be retried at
         once.
         """
         with self._lock:
@@ -152,7 +154,7 @@ class FaultBudget:
             return True
 
     def warn_once(self, store: Store, kind: Kind, fault: ServiceFaultError, seconds: float) -> None:
-        """Once per outage, warn the user that calls are repeated for `seconds` more seconds."""
+        """Once per outage, warn the user that calls are retried for `seconds` more seconds."""
         with self._lock:
             outage = self._outages.get((store, kind))
             if outage is None or outage.is_reported:

@@ -56,7 +56,7 @@ from s3unzip.stores.ports import (
 
 OWN = ".s3unzip-"  # temporary files have this prefix; members may not have it
 NOTE = ".note"  # suffix of the temporary file with the key and facts of an upload
-# By warning: the ends of two names that some disks take for one, and what those disks ignore.
+# By warning: two endings that some disks treat as equal, and the difference that they ignore.
 COLLISIONS = {
     "case-collision": ("a", "A", "upper and lower case"),
     "unicode-collision": ("\u00e9", "e\u0301", "the Unicode form of names"),
@@ -84,7 +84,7 @@ class FolderDestination(Destination):
     """
 
     keeps_metadata = False
-    part_limits = PartLimits(min_bytes=1)  # parts of any size, and as many parts as in S3
+    part_limits = PartLimits(min_bytes=1)  # parts may be small; their number is limited as in S3
 
     def __init__(self, root: str, *, private: bool = False) -> None:
         self.root = root.rstrip("/") or "/"
@@ -225,9 +225,9 @@ class FolderDestination(Destination):
                         yield from entries
                 finally:
                     os.close(file)
-        except errors.AccessDeniedError:  # a folder that cannot be read is not an empty one
+        except errors.AccessDeniedError:  # the folder may contain entries
             raise
-        except errors.StorageError:  # a missing folder, a file or a link; not an I/O error
+        except errors.StorageError:  # missing, a file or a link; I/O errors are `ServiceFaultError`
             return
 
     def check_ready(self, size: int, warnings: Collection[str] = ()) -> None:
@@ -345,7 +345,8 @@ class FolderDestination(Destination):
         """Create a note and an empty temporary file for the parts; return the upload id."""
         upload_id = _draw_id()
         self._locate(self._check_key(key), create=True)  # create the folder for the file
-        # The note is written first: `uploads` finds an upload by its note.
+        # The note is written first: `uploads` finds an upload by its note. Only this user
+        # needs the note, so its mode is 600.
         note_metadata = {RUN_KEY: facts.metadata.get(RUN_KEY, ""), MODE_KEY: "600"}
         self._write(self._own_key(upload_id, NOTE), encode((key, facts)), note_metadata)
         parts_key = self._own_key(upload_id)
@@ -361,13 +362,13 @@ class FolderDestination(Destination):
         parts_key = self._own_key(upload.upload_id)
         with explaining(parts_key), self._open_own(parts_key, os.O_WRONLY) as file:
             write_at(file.fileno(), body, offset)
-        # Files have no ETag. The value in its place is never compared.
+        # Files have no ETags, so nothing compares this value.
         return Part(number, f'"{crc32:08x}"', len(body), crc32)
 
     def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> None:
         """Check the size of the file, and set its final mode, time and name."""
         parts_key = self._own_key(upload.upload_id)
-        note_key = self._own_key(upload.upload_id, NOTE)  # with the facts from `create_upload`
+        note_key = self._own_key(upload.upload_id, NOTE)  # contains the facts of the object
         key = self._check_key(upload.key)
         try:
             with self._open_own(parts_key, os.O_WRONLY) as file:

@@ -47,13 +47,13 @@ if TYPE_CHECKING:  # importing these modules would import botocore, obstore and 
 
 NOWHERE = Location("nowhere", "", "")  # objects written to this location are discarded
 CALLS_AT_ONCE = 32
-# Returns the settings of a `StoreConfig` for which a session is opened.
+# Returns the settings of a `StoreConfig` that a session depends on.
 _session_key = attrgetter(
     *("endpoint_url", "region", "addressing_style", "profile", "unsigned", "request_payer")
 )
 T = TypeVar("T")
 _log = logging.getLogger("s3unzip.requests")
-# The pattern is compiled on first use, because the functions on AWS do not need it.
+# The pattern is compiled on first use, because the Lambda functions do not need it.
 _KMS_KEY = (
     r"(arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/)?(mrk-)?[0-9a-f-]{32,36}"
     r"|(arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:)?alias/[\w/-]+"
@@ -119,8 +119,7 @@ class OpenedStores:
 
     Args:
         config: settings for reaching the stores.
-        session: existing session of the destination. A source with equal settings uses the same
-            session.
+        session: existing session of the destination; a source with equal settings shares it.
         ask: function that requests keys from the main process. None in the main process itself.
     """
 
@@ -129,7 +128,7 @@ class OpenedStores:
     ) -> None:
         self._config = config
         self._ask_main_process = ask
-        # The keys by profile, in a worker. The main process uses `shared_keys` instead.
+        # The keys of a worker, by profile. The main process uses `shared_keys` instead.
         self._keys: dict[str | None, ProfileKeys] = {}
         self._lock = threading.Lock()
         self._sessions: dict[tuple[object, ...], Session] = {}  # by the settings in `_session_key`
@@ -158,7 +157,7 @@ class OpenedStores:
             case "http" | "https":
                 from s3unzip.stores.web import WebSource
 
-                # All archives on the web share one source, and so its connections.
+                # All archives on the web share one source with its connections.
                 with self._lock:
                     if self._web is None:
                         self._web = _traced(WebSource(self._config), _SOURCE_TEXTS)
@@ -237,7 +236,7 @@ class OpenedStores:
 
 
 def check_buckets(config: StoreConfig, source: Location, destination: Location) -> None:
-    """Send a request to each bucket; raise an error if it does not exist or cannot be reached.
+    """Send a request to each bucket; raise an error if a bucket is missing or unreachable.
 
     Locations outside S3 are not checked. The main process calls this function once, so that its
     workers need not check the buckets.
@@ -251,7 +250,7 @@ def check_buckets(config: StoreConfig, source: Location, destination: Location) 
 def check_names(config: StoreConfig, source: Location, destination: Location | None) -> None:
     """Refuse names of buckets and KMS keys that AWS cannot have.
 
-    This sends no request, and never asks the user for an MFA code.
+    The check sends no request, and never asks the user for an MFA code.
     """
     access_to_destination = config.at_destination()
     for location, access in ((source, config), (destination, access_to_destination)):
@@ -308,8 +307,7 @@ def _log_calls(method: Callable[..., Any], text: str, root: str) -> Callable[...
     """Return a method that logs its calls; a generator is logged when it ends.
 
     Args:
-        text: text to log, with `{root}` and the names of the method's parameters in braces. Their
-            values replace them.
+        text: format of the text to log. Its fields are `root` and the parameters of the method.
         root: location of the bucket, to be logged before each key.
     """
     import inspect

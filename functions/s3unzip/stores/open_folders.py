@@ -149,7 +149,7 @@ class OpenFolders:
             return os.open(name, FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=parent.file)
         except FileNotFoundError:
             if not create:
-                raise  # otherwise the folder is made below
+                raise  # with `create`, the folder is made below
         except NotADirectoryError:  # on Linux, the name may be a link; other systems raise ELOOP
             if stat.S_ISLNK(os.lstat(name, dir_fd=parent.file).st_mode):
                 raise errors.StorageError(
@@ -248,7 +248,7 @@ def restore_time(file: int, metadata: Mapping[str, str]) -> None:
     """Set the modification time of an open file to the time recorded in the archive."""
     mtime = metadata.get(MTIME_KEY)
     if mtime is not None:
-        # On FAT, only the user who mounted it can set times. Some file systems keep no times.
+        # On FAT, only the user who mounted the disk can set times. Some file systems keep no times.
         with suppress(OSError):
             os.utime(file, (int(mtime), int(mtime)))
 

@@ -2,8 +2,8 @@
 
 `archives.Source` is the interface of sources. Each method of a source or destination makes ONE
 attempt: `stores.calls` retries, paces and counts. A run store retries requests itself, through the
-`Calls` object of the step that opens it, so its callers do not retry. A caller could not repeat a
-write of many requests, because the bodies can be read only once.
+`Calls` object of the step that opens it, so its callers do not retry. A write may take many
+requests, and a caller could not repeat it, because the bodies can be read only once.
 
 Adapters translate every fault into an `S3UnzipError`:
 
@@ -33,7 +33,7 @@ from s3unzip.zip.directory import DirectoryLocation
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 PIECE = 1024 * 1024  # size of a streamed piece, in bytes
-# The kinds of requests that are counted, and the stores that receive them. "work" is the run store.
+# The kinds of requests that are counted, and the stores that receive them; "work": the run store.
 Kind = Literal[
     "get", "put", "head", "list", "create", "part", "copy", "complete", "abort", "delete"
 ]
@@ -173,7 +173,7 @@ class PinnedArchive:
         stops = list(accumulate(sizes))  # the last one is the size of the archive
         starts = [0, *stops[:-1]]
         self._tail = memoryview(tail)
-        self._tail_start = sys.maxsize  # no bytes are in memory
+        self._tail_start = sys.maxsize  # means that no bytes are in memory
         if tail:
             self._tail_start = stops[-1] - len(tail)
         # A range beyond the end of the archive is requested from the last part, so that the store
@@ -252,7 +252,7 @@ class Destination(Protocol):
 
     A key is a complete key in the bucket, or the absolute path of a file. Each adapter is a
     subclass. An adapter with nothing to check or to close inherits the first three methods. An
-    adapter that cannot copy parts inherits the last two.
+    adapter that cannot copy parts inherits `copies_from` and `copy_part`.
     """
 
     # If True, `head` returns the CRC-32 that was stored with the object. If False, `head` reads the
@@ -261,19 +261,19 @@ class Destination(Protocol):
     part_limits: PartLimits
 
     def check_reachable(self) -> None:
-        """Check credentials, bucket and server with one request; raise an error if one fails."""
+        """Send one request; raise an error if the credentials, bucket or server do not work."""
         return
 
     def check_ready(self, size: int, warnings: Collection[str] = ()) -> None:
-        """Raise an error if there is no room for `size` bytes in total. This sends no request.
+        """Raise an error if files cannot be created, or if `size` bytes in total do not fit.
 
         With the warning case-collision or unicode-collision, some keys differ only in case or in
-        Unicode form. Raise an error if two such keys would be one file.
+        Unicode form. Raise an error if two such keys would be one file. Send no request.
         """
         return
 
     def release(self) -> None:
-        """Close the folders that stay open between writes. This sends no request."""
+        """Close the folders that stay open between writes; send no request."""
         return
 
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str | None:
@@ -336,7 +336,7 @@ class Destination(Protocol):
         """Yield the incomplete uploads below `prefix`."""
 
     def copies_from(self, source: Location, pin: Pin) -> bool:
-        """Return whether `copy_part` can copy from the pinned source. This sends no request."""
+        """Return whether `copy_part` can copy from the pinned source; send no request."""
         return False
 
     def copy_part(

@@ -40,7 +40,7 @@ class ObjectRunStore:
     pieces can be read only once, so a caller could not repeat the write.
 
     Args:
-        home: location of the run; the key of an object is the key of `home` and the object's name.
+        home: location of the run. The key of an object is the key of `home` plus the object's name.
         source: source that reads the objects written by `store`.
         store: destination of the objects.
         calls: `Calls` object that retries and counts the requests.
@@ -151,8 +151,7 @@ class ObjectRunStore:
     def stream(self, name: str) -> Iterator[bytes]:
         """Yield the object in pieces; if a large body breaks, request the rest of it."""
         location = replace(self._home, key=self._home.key + name)
-        # One request returns the version and the last `PART` bytes. Most records have no more
-        # bytes.
+        # One request returns the version and the last `PART` bytes. Most records are not larger.
         tail = read_end(self._source, location, self._calls, PART, store="work")
         # Reading by version id requires an additional permission, and the ETag is enough to pin the
         # object.
@@ -172,7 +171,7 @@ class ObjectRunStore:
         )
 
     def delete(self, names: Sequence[str]) -> None:
-        """Delete the objects; an object that no longer exists is no error."""
+        """Delete the objects; ignore those that no longer exist."""
         keys = [self._home.key + name for name in names]
         for start in range(0, len(keys), PAGE_KEYS):
             self._run("delete", partial(self._store.delete, keys[start : start + PAGE_KEYS]))

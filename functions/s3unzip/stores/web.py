@@ -46,7 +46,7 @@ DOWNLOAD = "download the archive first: curl -o archive.zip URL"
 CHANGED = "the archive changed since it was planned"
 # The statuses of a server without support for ranges (or suffix ranges), or with an empty file.
 NO_RANGES = frozenset({200, 416, 501})
-# Answers to a suffix range that say nothing about other ranges. Nexus sends 404.
+# The statuses after which other ranges may still work. Nexus sends 404 for a suffix range.
 NO_SUFFIX_RANGES = NO_RANGES | {400, 404, 405, 500}
 # OverflowError and ValueError are raised for a chunk whose length is malformed or too large.
 BROKEN_ANSWERS = (HTTPError, OverflowError, ValueError)
@@ -427,7 +427,7 @@ def _classify_text(answer: BaseHTTPResponse) -> str | None:
 
 
 def _describe_status(answer: BaseHTTPResponse) -> str:
-    """Return a space and what a status means: the code and message of S3, or HTTP's reason."""
+    """Return the meaning of a status, after a space: code and message of S3, or reason of HTTP."""
     body = _first_bytes(answer)
     # Only these two fields are shown, because tokens and ids in errors from S3 may be secret.
     code = re.search(rb"<Code>([^<]{1,100})</Code>", body)
