@@ -55,7 +55,7 @@ HELD_BYTES = 64 * 1024**2  # `open` writes a larger member to a temporary file
 
 
 class NoSuchMemberError(NotFoundError, KeyError):
-    """No selected member has that name. This is a `KeyError`: an archive is a mapping."""
+    """No selected member has that name. This is a `KeyError`, because an archive is a mapping."""
 
     __str__ = Exception.__str__  # `KeyError` would put the message in quotes
 
@@ -176,7 +176,7 @@ class ArchiveMember:
 
 
 class _MemberFile(io.RawIOBase):
-    """The content of a member as a stream; reading at its end raises an error if a check failed."""
+    """The content of a member as a stream; the last read raises an error if a check failed."""
 
     def __init__(self, content: Iterator[bytes]) -> None:
         self._content = content
@@ -205,7 +205,7 @@ class Archive(Mapping[str, ArchiveMember]):
     stays open between two reads; the ``with`` statement is supported but not needed.
     """
 
-    # Unlike other mappings, an archive is equal to itself only, and can be a key, like a `ZipFile`.
+    # Like a `ZipFile`, and unlike other mappings, an archive equals only itself and is hashable.
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
@@ -241,7 +241,7 @@ class Archive(Mapping[str, ArchiveMember]):
         self._source = source
         calls = self._context.calls()
         tail = read_tail(self._adapter, self._location, self._context, calls)
-        self.pin = tail.pin  # given to `open_archive`, it opens only this version
+        self.pin = tail.pin  # `open_archive(..., pin=pin)` opens only this version
         if pin is not None:
             self._check_pin(pin)
         self._index = read_directory(
@@ -268,7 +268,7 @@ class Archive(Mapping[str, ArchiveMember]):
         """Do nothing, because no file stays open between reads."""
 
     def __reduce__(self) -> tuple[Callable[[], Archive], tuple[()]]:
-        """Let another process open the same version again. The pickle contains the password."""
+        """Let another process open the same version again; the pickle contains the password."""
         if isinstance(self._source, ReaderSource):
             raise TypeError(f"{self!r} cannot be pickled: it reads an open file of this process")
         policy = self._context.policy
@@ -304,7 +304,7 @@ class Archive(Mapping[str, ArchiveMember]):
                 advice = f"near: {', '.join(map(repr, similar))}"
             raise NoSuchMemberError(f"{name!r}: no such member in {self.source}; {advice}")
         failures = self._index.failures
-        if position < len(failures):
+        if position < len(failures):  # the positions of refused members come first
             member, problem = failures[position]
             return ArchiveMember(self._stream, member, problem)
         return ArchiveMember(self._stream, self._index.selected[position - len(failures)])
@@ -344,7 +344,7 @@ class Archive(Mapping[str, ArchiveMember]):
         return self[name]
 
     def read(self, name: str | ArchiveMember) -> bytes:
-        """Return a member's content; raise `NotFoundError`, or as `ArchiveMember.read` does."""
+        """Return a member's content, as `ArchiveMember.read`; `NotFoundError` if it is missing."""
         return self.getinfo(name).read()
 
     def extract(self, name: str | ArchiveMember, path: str | os.PathLike[str] | None = None) -> str:
@@ -372,7 +372,7 @@ class Archive(Mapping[str, ArchiveMember]):
             members: members or their names. None means all members that the options select.
 
         Raises:
-            VerdictError: a member failed, or the run did not end.
+            VerdictError: a member failed, or the run did not complete.
             UsageError: the archive is an open file, which worker processes cannot share.
             NothingSelectedError: `members` is empty.
             NotFoundError: no selected member has one of the names.
@@ -388,8 +388,8 @@ class Archive(Mapping[str, ArchiveMember]):
             if not options.names:  # a run without names extracts all members
                 raise NothingSelectedError(f"{self.source}: no members to extract were named")
         context = self._context
-        # If the archive was overwritten, a run would replace the records of an earlier run of the
-        # new version before `planned` is called.
+        # Check before the run as well: a run of a new version would replace the records of an
+        # earlier run of that version before `planned` is called.
         self._check_pin(read_tail(self._adapter, self._location, context, context.calls()).pin)
         progress = Progress()
         progress.planned = lambda plan: self._check_pin(plan.run.pin)  # type: ignore[method-assign]  # called before any PUT
@@ -420,8 +420,8 @@ class Archive(Mapping[str, ArchiveMember]):
         """Read a whole member, check it, and return it as a read-only, seekable file.
 
         A member larger than 64 MiB is stored in a temporary file. With ``check="last"``, the file
-        is a stream that cannot seek. The stream reads no further than the caller does, and raises
-        the errors of `read` at its end; then it is closed.
+        is a stream that cannot seek. The archive is read while the caller reads the stream, a few
+        ranges ahead at most. At its end, the stream raises the errors of `read`; then it is closed.
 
         Args:
             name: the name of the member.
@@ -436,7 +436,7 @@ class Archive(Mapping[str, ArchiveMember]):
         if check == "last":
             return io.BufferedReader(_MemberFile(content))
         with explaining("TMPDIR, the folder for temporary files"), ExitStack() as stack:
-            # Readers such as `gzip.GzipFile` take a file whose mode begins with "w" for an output.
+            # `gzip.GzipFile` and other readers write to a file whose mode begins with "w".
             file = stack.enter_context(tempfile.SpooledTemporaryFile(HELD_BYTES, "r+b"))
             for chunk in content:  # `writelines` would check the limit only at the end
                 file.write(chunk)
@@ -468,7 +468,7 @@ class Archive(Mapping[str, ArchiveMember]):
         return dict(self._index.warnings)
 
     def _stream(self, member: Member) -> Iterator[bytes]:
-        """Yield the content of a member and check it; add its warnings to those of the archive."""
+        """Yield the content of a member and check it; add the warnings to those of the archive."""
         policy = self._context.policy
         tuning = self._context.tuning
         read = self._reader(member)
@@ -483,14 +483,14 @@ class Archive(Mapping[str, ArchiveMember]):
         for data in decoder.decode(raw):
             yield bytes(data)  # copies only buffers that are not bytes
         self._index.warnings.update(decoder.warnings)
-        # The range is empty and needs no request, unless a descriptor precedes the next header.
+        # Unless a descriptor precedes the next header, the range is empty and needs no request.
         descriptor = read(ByteRange(stop, min(member.stop, stop + AFTER_LENGTH)))
         self._index.warnings.update(close_member(member, opened, descriptor))
 
     def _reader(self, member: Member) -> Callable[[ByteRange], bytes]:
-        """Return a function that reads ranges of a member; a small member is read here, at once."""
+        """Return a function that reads ranges of a member; a small member is read immediately."""
         whole = ByteRange(member.offset, member.stop)
-        # Each member has its own `Calls`: a `Calls` whose retry budget is used up never retries.
+        # Each member has its own `Calls`, because a `Calls` with a spent budget never retries.
         read = partial(self._context.calls().read, self._pinned)
         if whole.length > WHOLE_BYTES:
             return read
@@ -517,7 +517,7 @@ def open_archive(  # noqa: PLR0913 - options of a public function
         options: `include`, `exclude`, `names` and `limit` select members. `lenient` and `encoding`
             determine how the directory is read. The other options are for `extract`.
         password: password for encrypted members. A string is encoded as UTF-8.
-        limits: limits on what an archive may demand. None: the defaults with ``S3UNZIP_LIMITS``.
+        limits: limits on what an archive may demand. By default, ``S3UNZIP_LIMITS`` changes them.
         endpoint_url: URL of the S3 server. None means the variable ``AWS_ENDPOINT_URL``, or AWS.
         stores: how to reach S3 and web servers. None means the defaults of boto3.
         warn: function called with a sentence for each glob that matches no member.

@@ -120,7 +120,7 @@ def _note_password(options: Options, password: bytes | str | None) -> Options:
 def make_request(
     source: Location, destination: Location, options: Options, after_success: str | None
 ) -> Request:
-    """Return the request of a run; `after_success` has the same form as in `extract`."""
+    """Return the request of a run; `after_success` is as for `extract`."""
     rule = parse_after_success(after_success, source, options)
     return Request(source, destination, options, after_success=rule)
 
@@ -136,13 +136,13 @@ def extract_one(
     """Extract an archive, delete extra objects if `confirm` agrees, and extract nested archives.
 
     Returns:
-        The report of the archive. `progress` receives the results of the nested archives.
+        The report of the archive. The results of nested archives go to `progress` only.
     """
     report = machine.run(request, lambda plan: progress.planned(plan.summary), warn, max_cost)
     try:
         if confirm is not None:
             report = clear_extra(report, machine.context, confirm)
-    finally:  # the run has ended, also if objects cannot be deleted
+    finally:  # report the run even if objects cannot be deleted
         progress.reported(report)
     for nested_report in machine.run_nested(report, max_cost):
         progress.nested(nested_report)
@@ -172,7 +172,7 @@ def names_one(word: str, stores: Stores) -> bool:
     location = Location("s3", bucket, key)
     try:
         _make_calls().run("head", partial(stores.source(location).stat, location), "source")
-    except StorageError:  # no such object, or refused: then the listing of the glob reports it
+    except StorageError:  # no such object, or no access, which the listing of the glob reports
         return False
     return True
 
@@ -186,7 +186,7 @@ def find_archives(words: Sequence[str], config: StoreConfig) -> list[Location]:
     does not. A word that looks like a glob but is the key of an object names that object.
 
     Raises:
-        NotFoundError: a folder, a prefix or a glob contains no archive.
+        NotFoundError: a folder or a prefix contains no archive, or a glob matches none.
     """
     archives: dict[Location, None] = {}  # the dict is used as an ordered set
     stores = open_sources(config)
@@ -206,8 +206,8 @@ def _list_archives(word: str, stores: Stores) -> list[Location]:
     else:
         named = [parse_source(str(path)) for path in sorted(_list_files(word))]
         container = "folder"
-    # Later pieces (a.zip.002) and earlier parts (a.z01) are left out: they are read with the file
-    # that `advise_name` names.
+    # Later pieces (a.zip.002) and earlier parts (a.z01) are left out, because they are read as
+    # parts of another file, which `advise_name` names.
     archives = [archive for archive in named if advise_name(archive) is None]
     if archives:
         return archives
@@ -247,8 +247,9 @@ def _list_files(word: str) -> Iterator[Path]:
 def check_prefixes_differ(requests: Sequence[Request]) -> None:
     """Refuse archives that would be extracted to the same prefix.
 
-    If the key template does not mention the archive, all archives are meant to share a prefix. They
-    may not do so if a member that another one overwrites would be lost with its archive.
+    If the key template does not mention the archive, all archives are meant to share a prefix. This
+    is refused as well if the archives are deleted afterwards and a member may overwrite another:
+    the overwritten member would be lost.
     """
     sources: dict[str, Location] = {}  # keyed by the prefix to which they are extracted
     for request in requests:
@@ -269,7 +270,7 @@ def check_prefixes_differ(requests: Sequence[Request]) -> None:
 
 
 def open_sources(config: StoreConfig) -> Stores:
-    """Return stores that treat the buckets of archives as destinations, which can be listed.
+    """Return stores that open the buckets of archives as destinations, because sources cannot list.
 
     If a setting of a destination is None, the setting of the archives is used.
     """
@@ -279,7 +280,7 @@ def open_sources(config: StoreConfig) -> Stores:
             destination_endpoint_url=None,
             destination_region=None,
             destination_profile=None,
-            destination_unsigned=config.unsigned,  # a flag, which cannot be None
+            destination_unsigned=config.unsigned,  # a flag has no None
             destination_owner=None,
             destination_kms_key=None,
         )
@@ -303,7 +304,7 @@ def select_keys(word: str) -> tuple[str, Callable[[str], object]]:
 
 
 def is_object(key: str) -> bool:
-    """Return whether a listed key is not that of a folder, which ends in a slash."""
+    """Return whether a listed key is that of an object; the key of a folder ends in a slash."""
     return not key.endswith("/")
 
 

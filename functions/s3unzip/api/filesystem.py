@@ -11,8 +11,8 @@
 b'Buy milk.'
 >>> folder.cleanup()
 
-pandas, Dask and DuckDB accept such URLs or file systems. A member is read in ranges from the
-archive, and checked before it is returned to the caller.
+pandas, Dask and DuckDB accept such URLs or file systems. A member is read from the archive in
+ranges, and checked before the caller receives it.
 """
 
 import os
@@ -36,9 +36,9 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
         fo: the archive. It can be a path, an ``s3://``, ``http://`` or ``https://`` URL, another
             URL that fsspec can open, the result of `fsspec.open`, or a seekable binary file.
         target_protocol: the file system of `fo` in a chained URL.
-        target_options: options of that file system; for S3 and the web, the options of
+        target_options: options of that file system; for files, S3 and the web, arguments of
             `open_archive`.
-        asynchronous: ignored; zarr passes it, and calls the methods in threads.
+        asynchronous: ignored. zarr passes this argument, but calls the methods in threads.
         arguments: arguments of `open_archive`: options, password, limits, endpoint_url, stores,
             pin.
 
@@ -80,7 +80,7 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
         self.archive = open_archive(source, **options, **arguments)
 
     def __reduce__(self) -> tuple[partial["ArchiveFileSystem"], tuple[()]]:
-        """Let another process open the same version again, for example a worker of Dask."""
+        """Let another process, such as a worker of Dask, open the same version again."""
         return partial(
             type(self), *self.storage_args, **self.storage_options | {"pin": self.archive.pin}
         ), ()
@@ -90,7 +90,7 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
         return str(super()._strip_protocol(path)).lstrip("/")
 
     def ls(self, path: str, detail: bool = True, **_: object) -> list[Any]:  # noqa: FBT001, FBT002 - of fsspec
-        """List a folder or a file; `path` may include the protocol, as in all other methods."""
+        """List a folder or a file. In all methods, `path` may include the protocol."""
         folder = self._strip_protocol(path)
         listed = self._folders.get(folder)
         if listed is None:  # not a folder: `info` describes the file, or raises an error
@@ -123,7 +123,7 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
 
     @cached_property
     def _folders(self) -> dict[str, list[dict[str, Any]]]:
-        """The facts of what is in each folder, sorted by name; the key is the folder's name."""
+        """The facts of the files and folders in each folder, sorted by name and keyed by folder."""
         folders: dict[str, list[dict[str, Any]]] = {self.root_marker: []}
         for name in sorted(self.dir_cache):
             folders.setdefault(self._parent(name), []).append(self.dir_cache[name])
@@ -135,7 +135,7 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
         if path not in self.archive:
             raise FileNotFoundError(path)
         file = self.archive.open(path)
-        # fsspec finds the end of a file by its size, and the compression of a tar file by its name.
+        # fsspec reads `size` to seek from the end, and `original` to detect a compressed tar file.
         file.size = self.archive[path].size  # type: ignore[attr-defined]
         file.original = path  # type: ignore[attr-defined]
         return file

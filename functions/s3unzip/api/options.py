@@ -21,7 +21,7 @@ LIMITS_VARIABLE = "S3UNZIP_LIMITS"
 
 
 def check_type(name: str, argument: object, kind: type) -> None:
-    """Refuse an argument of another class than `kind`, such as a dict; None is allowed."""
+    """Refuse an argument that is not of class `kind`, such as a dict; None is allowed."""
     if argument is not None and not isinstance(argument, kind):
         raise UsageError(
             f"{name}: give an s3unzip.{kind.__name__}(...), not a {type(argument).__name__}"
@@ -90,7 +90,7 @@ def open_context(
     limits: Limits | None = None,
     **more: Any,
 ) -> Context:
-    """Return the context for reading an archive in this process; `more` has its other fields."""
+    """Return the context for reading an archive in this process; `more` sets other fields of it."""
     return Context(
         OpenedStores(config), Clock(), make_policy(options, password, destination, limits), **more
     )

@@ -1,8 +1,8 @@
 """Compare the objects in a destination with the directory of an archive, without writing anything.
 
-LIST returns keys, sizes and ETags. An object whose ETag is on record requires no further request.
-If an object was replaced after a run wrote it, the object is read. For all other objects, HEAD
-returns a CRC-32.
+LIST returns keys, sizes and ETags. An object whose ETag a run has recorded needs no other request.
+An object that was replaced after a run wrote it is read. For all other objects, HEAD returns a
+CRC-32; if the store keeps no metadata, they are read.
 
 The records of runs contain the ETag that the store returned for each PUT and Complete. A run writes
 an object only after it has checked the bytes against the directory of the archive. Therefore an
@@ -56,7 +56,7 @@ from s3unzip.stores.ports import StoredObject
 from s3unzip.zip.values import WRAP
 
 LISTS = 16  # number of ranges of keys that are listed concurrently
-OBJECTS_OF_A_JOB = 16  # number of objects that a thread requests one after the other
+OBJECTS_OF_A_JOB = 16  # number of objects that one thread looks up in turn
 _KEY = attrgetter("key")
 
 
@@ -85,11 +85,11 @@ class Kind(StrEnum):
 class Proof(StrEnum):
     """The evidence that the bytes of an object are correct; see docs/howto/verify.md."""
 
-    # Each comment begins with the source of the evidence.
+    # Each comment names the source of the evidence, and then the evidence.
     RECORD = "record"  # the store: the ETag is equal to the one returned for the PUT by a run
     CHECKSUM = "checksum"  # the store: its own CRC-32 of the bytes is equal to the directory's
-    READ = "read"  # this verification, which has read the bytes
-    METADATA = "metadata"  # the writer of the object: its zip-crc32 is equal to the directory's
+    READ = "read"  # this verification: the bytes that it read have the directory's CRC-32
+    METADATA = "metadata"  # the writer: zip-crc32 in the metadata is equal to the directory's
     SIZE = "size"  # none: the archive does not declare the CRC-32 of an AES member (AE-2)
 
 
@@ -115,9 +115,9 @@ class Verification(Struct, frozen=True):
 
     Attributes:
         verdict: EQUAL, or DIFFERENT if an object is missing, different or extra.
-        members: number of objects that should exist; `equal` of these objects are as they should
-            be.
-        refused: number of members that no run extracts, because the checks of the directory refuse
+        members: number of objects that should exist; `equal`: how many of them are equal to their
+            members.
+        refused: number of members that no run extracts, because a check of the directory refused
             them.
         proofs: number of equal objects by evidence: record, checksum, read, metadata, size.
         counts: number of differences by kind; `differences` contains the first differences of each
@@ -149,19 +149,19 @@ class Verification(Struct, frozen=True):
 class Effort(NamedTuple):
     """How many requests a verification may send, and whether to trust records and metadata."""
 
-    at_once: int = 64  # maximum number of concurrent HEADs, or GETs if `deep`
+    at_once: int = 64  # maximum number of concurrent requests to the destination
     listed: int = 20  # maximum number of differences to list per kind; all are counted
     deep: bool = False  # whether to read every object, instead of trusting records and metadata
-    range_keys: int = 4_990  # number of members in a range of keys: five pages of LIST, not a sixth
+    range_keys: int = 4_990  # number of members in a range of keys; fits five pages of LIST
 
 
 class _Expected(Struct, frozen=True, gc=False):
-    """An object that should be in the destination or, if it is not selected, that may be there."""
+    """An object that must be in the destination, or that may be there (`is_selected` is False)."""
 
     key: str
     size: int = 0
     crc32: int | None = None  # None: the archive does not declare the CRC-32
-    is_selected: bool = True  # False: the object may be missing and may have any content
+    is_selected: bool = True  # False: the object may be missing or have any content
     is_wrapped: bool = False  # whether only the lower 32 bits of the size are known
 
 
@@ -187,10 +187,10 @@ def verify(  # noqa: PLR0913 - options of a public function
         source: the archive, in any form that `extract` accepts.
         destination: the location to which `extract` wrote the members.
         options: the options given to `extract`; they determine which keys are compared.
-        deep: whether to read every object. Otherwise a recorded CRC-32 of an S3 object is enough.
+        deep: whether to read every object. If False, the ETag or CRC-32 of an S3 object is enough.
         records: the records of the runs that wrote the objects, earliest first. None means the runs
             of this machine. An object that has not changed since its run needs no request.
-        at_once: number of concurrent requests.
+        at_once: maximum number of concurrent requests to the destination.
         max_listed: maximum number of differences to list per kind; all are counted.
         each: function called with each object and its result, one call at a time.
         password: password for encrypted members. A string is encoded as UTF-8.
@@ -238,7 +238,7 @@ def verify_objects(
     started = context.clock.now()
     if written is None or effort.deep:
         written = WrittenObjects()
-    make_comparison = partial(
+    make_comparison = partial(  # called again if the store lists keys in another order
         _ObjectComparison, request, context, effort, written=written, each=each
     )
     first_comparison = make_comparison()  # its calls also count the requests for the directory
@@ -277,7 +277,7 @@ def _compare_all(
     """Compare all objects; if the store does not list keys in order, compare them again.
 
     Args:
-        first: the first comparison, which has not begun.
+        first: the comparison to begin with.
         make_comparison: function that returns a new comparison.
         expected: the objects that may exist, in the order of their keys.
 
@@ -287,15 +287,14 @@ def _compare_all(
     try:
         first.compare(expected)
     except UnorderedListError as error:
-        # A second comparison would pass the results of the first to `each` again.
+        # A second comparison would pass the same results to `each` again.
         if first.each is not None and (first.difference_counts or first.proofs):
             raise StorageError(
                 f"{error}, and results were already reported: leave out --objects"
             ) from error
     else:
         return first, first.calls.requests
-    # The second comparison has results of its own, because threads of the first may still be
-    # running and adding results.
+    # The results of the first comparison are discarded: its threads may still be adding some.
     second = make_comparison()
     second.compare(expected, any_order=True)
     return second, first.calls.requests + second.calls.requests
@@ -304,7 +303,7 @@ def _compare_all(
 def _list_expected(request: Request, reading: Reading) -> list[_Expected]:
     """Return the objects that may exist, sorted by key in UTF-8 order.
 
-    These are the objects of the selected members, which must exist, those of all other members, and
+    They are the objects of the selected members, which must exist, those of the other members, and
     the marker. The size of a gzip file is known: it follows from the compressed size.
     """
     key_of = reading.template.key_of()
@@ -368,7 +367,7 @@ class _ObjectComparison:
         return tuple(sorted(self._differences, key=lambda each: (kinds.index(each.kind), each.key)))
 
     def _add(self, differences: Sequence[Difference], equal: Mapping[str, Proof]) -> None:
-        """Add differences, and the keys of equal objects with the proof of each."""
+        """Add differences, and the proofs of equal objects by key."""
         with self._lock:
             for difference in differences:
                 self.difference_counts[difference.kind] += 1
@@ -384,11 +383,11 @@ class _ObjectComparison:
         self._progress.finished({"extracted": len(equal), "failed": len(differences)})
 
     def compare(self, expected: list[_Expected], *, any_order: bool = False) -> None:
-        """Compare all objects; `expected` is in the order of the keys.
+        """Compare all objects; `expected` is sorted by key.
 
         Ranges of keys are listed concurrently. The first range begins where the prefix begins, the
-        last range ends where the prefix ends, and each other range begins at an expected key. So
-        every extra object lies in a range. Objects whose content the listing cannot confirm are
+        last range ends where the prefix ends, and each other range begins at an expected key. Thus,
+        every extra object is in a range. Objects whose content the listing cannot confirm are
         looked up or read afterwards.
 
         Args:
@@ -407,10 +406,10 @@ class _ObjectComparison:
             for at, (start, stop) in zip(firsts, pairwise(bounds), strict=True)
         )
         self._run_all(ranges, LISTS)  # also fills `_unrecorded` and `_replaced`
-        look_up = self._look_up
+        examine = self._look_up
         if self._effort.deep:
-            look_up = self._read
-        self._compare_contents(self._unrecorded, look_up)
+            examine = self._read
+        self._compare_contents(self._unrecorded, examine)
         # The metadata of an object that was replaced proves nothing, so the object is read.
         self._compare_contents(self._replaced, self._read)
 
@@ -421,7 +420,7 @@ class _ObjectComparison:
             try:
                 job()
             except S3UnzipError:
-                # End now: `map_ahead` raises the error only after the results of earlier jobs.
+                # `map_ahead` raises this error only after the results of earlier jobs.
                 self.calls.end()
                 raise
 
@@ -443,7 +442,7 @@ class _ObjectComparison:
         not_extra = {stop, *unlisted}  # the list can contain `stop`, which is in the next range
         list_page = partial(self.calls.paced, "list")
         for page in list_pages(self._destination, self._prefix, list_page, start, last=stop):
-            if self.calls.has_ended:  # another thread has met an error
+            if self.calls.has_ended:  # another thread has failed
                 return
             if not (page.in_order or any_order):
                 raise UnorderedListError(f"{self._prefix}: the store lists keys in another order")
@@ -464,21 +463,22 @@ class _ObjectComparison:
             for member in unlisted.values()
             if member.is_selected
         ]
-        # One HEAD per range shows whether the store lists keys in another order.
+        # Looking up one object shows whether the store lists keys in another order.
         if missing and self._look_up(missing[0].key) is not None:
             raise UnorderedListError(
                 f"{missing[0].key}: exists, but the store does not list it there; on a disk that "
-                "ignores upper and lower case, rename what had this name in another spelling"
+                "ignores upper and lower case, rename the file or folder whose name differs only "
+                "in case"
             )
         self._add(missing, {})
 
     def _compare_page(self, pairs: Sequence[tuple[_Expected, StoredObject]]) -> None:
-        """Compare the listed objects of a page with their members, and note which to look up."""
+        """Compare the objects of a page with their members; note those still to be looked up."""
         differences: list[Difference] = []
         proved: dict[str, Proof] = {}
         for member, listed in pairs:
             if member.is_wrapped and (listed.size - member.size) % WRAP == 0:
-                # The listed size is a possible size of the member.
+                # The listed size may be the size of the member.
                 member = replace(member, size=listed.size)  # noqa: PLW2901 - the same object
             if listed.size != member.size:
                 differences.append(_missing_or_resized(member, listed))
@@ -495,11 +495,11 @@ class _ObjectComparison:
     def _compare_contents(
         self,
         members: Sequence[_Expected],
-        look_up: Callable[[str], tuple[Proof, StoredObject] | None],
+        examine: Callable[[str], tuple[Proof, StoredObject] | None],  # `_look_up` or `_read`
     ) -> None:
         def compare(job: Sequence[_Expected]) -> None:
             for member in job:
-                result = _prove_content(member, look_up(member.key))
+                result = _prove_content(member, examine(member.key))
                 if isinstance(result, Difference):
                     self._add([result], {})
                 else:
@@ -512,7 +512,7 @@ class _ObjectComparison:
         self._run_all(jobs, self._effort.at_once)
 
     def _look_up(self, key: str) -> tuple[Proof, StoredObject] | None:
-        """Return what HEAD says about an object, with its proof; None: the object does not exist.
+        """Return the proof that HEAD gives, and the object, or None if the object does not exist.
 
         The store's own checksum covers the bytes of the object. In a gzip file, these are not the
         bytes of the member, so the CRC-32 in the metadata is used. In a store without metadata, the
@@ -528,7 +528,7 @@ class _ObjectComparison:
         return Proof.METADATA, stored
 
     def _read(self, key: str) -> tuple[Proof, StoredObject] | None:
-        """Read an object; return it with the proof of its bytes, or None if it does not exist."""
+        """Read an object; return the proof and the object, or None if the object does not exist."""
         stored = self.calls.paced(
             "get", partial(read_stored, self._destination, key, is_gzip=self._is_gzip)
         )
@@ -583,7 +583,7 @@ class WrittenObjects:
     def __init__(self) -> None:
         # The CRC-32 and the digest of the ETag of each object, in 20 bytes. To save memory, they
         # are keyed by the hash of the object's key and size. Of two objects with the same hash, the
-        # later one counts: the earlier one does not match, so another request proves its content.
+        # later one stays. The earlier one does not match, so another request proves its content.
         self._digests: dict[int, bytes] = {}
         self.runs: list[str] = []  # ids of the runs that wrote these objects
 
@@ -611,7 +611,7 @@ class WrittenObjects:
             with this key, size and CRC-32.
         """
         recorded = self._digests.get(hash((key, size)))
-        # The first four bytes are the CRC-32.
+        # The first four bytes of `recorded` are the CRC-32.
         if recorded is None or (crc32 is not None and recorded[:4] != crc32.to_bytes(4, "big")):
             return None
         return etag is not None and recorded[4:] == _digest(etag)
@@ -629,8 +629,8 @@ def read_written(
     Args:
         runs: the records of the runs in chronological order; runs to other buckets are ignored.
         destination: a prefix; if its store has no ETags, no records are read.
-        warn: called with a sentence for each run whose records cannot be read. The objects of that
-            run count as not recorded.
+        warn: called with a sentence for each run with an unreadable record. The outcomes of the run
+            that were not read yet are ignored.
     """
     written = WrittenObjects()
     if not destination.store.has_etags:
