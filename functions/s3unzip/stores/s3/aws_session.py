@@ -102,8 +102,8 @@ class AwsSession:
         # Without an endpoint URL, `host` is None, and requests go to AWS.
         return host is None or host.endswith((".amazonaws.com", ".amazonaws.com.cn", ".api.aws"))
 
-    def is_wrong_region(self, status: int | None) -> bool:
-        """Return whether the user's endpoint belongs to another AWS region than the bucket.
+    def has_wrong_endpoint(self, status: int | None) -> bool:
+        """Return whether the user's endpoint belongs to an AWS region other than the bucket's.
 
         Args:
             status: HTTP status of a response about the bucket.

@@ -1,6 +1,6 @@
 """Sessions, credentials and clients of botocore.
 
-Other modules import this module only when they need botocore, whose import takes long.
+Other modules import this module only when they need botocore, whose import is slow.
 """
 
 from __future__ import annotations

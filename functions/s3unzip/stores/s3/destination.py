@@ -100,7 +100,8 @@ class S3Destination(Destination):
             if facts.acl is not None or needs_botocore(self._session, key):
                 answer = self._put_by_botocore(key, body, facts, if_absent=if_absent)
                 return unquoted(_require_field(answer, "ETag", key))
-            return self._put_by_obstore(key, body, facts, if_absent=if_absent)  # requires an ETag
+            # obstore itself raises an error if the response contains no ETag.
+            return self._put_by_obstore(key, body, facts, if_absent=if_absent)
 
         try:
             return self._try_with_checksums(
@@ -394,7 +395,7 @@ class S3Destination(Destination):
         pin: Pin,
         span: ByteRange,
     ) -> Part:
-        """Copy `span` of the pinned source to part `number`, within the server."""
+        """Let the server copy `span` of the pinned source to part `number`."""
         if not self._session.implements_copies:
             raise UnsupportedError(f"{source}: this server does not implement UploadPartCopy")
         copy_source = {"Bucket": source.bucket, "Key": source.key}
@@ -534,7 +535,7 @@ class S3Destination(Destination):
         raise StorageError(f"s3://{self._bucket}/{prefix}: the list of uploads does not end")
 
     def copies_from(self, source: Location, pin: Pin) -> bool:
-        """Return whether `copy_part` can copy from `source`, pinned by ETag or version."""
+        """Return whether `copy_part` can copy from `source`, which `pin` identifies."""
         return (
             source.scheme == "s3"
             and self._session.implements_copies

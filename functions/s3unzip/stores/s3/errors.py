@@ -335,7 +335,7 @@ class Call(Struct, frozen=True):
     action: str  # required permission without its prefix "s3:", such as GetObject
     bucket: str
     key: str = ""
-    pinned: bool = False  # whether 404, 405 and 412 mean that the archive has changed
+    pinned: bool = False  # whether 404, 405, 412 and 416 mean that the archive has changed
     conditional: bool = False  # whether 412 means a conflict with another write
     headers: tuple[str, ...] = ()  # those headers in `HEADER_OPTIONS` that the request has
     owner: str | None = None  # required owner of the bucket; only botocore sends this condition
@@ -373,7 +373,7 @@ def explain_answer(answer: ServerAnswer, call: Call) -> S3UnzipError:
 
 def _is_wrong_setting(error: Exception) -> bool:
     """Return whether botocore could not send a request, because of a setting."""
-    if not isinstance(error, botocore_errors()):
+    if not isinstance(error, botocore_errors()):  # botocore may not have been imported
         return False
     from botocore import exceptions
 
@@ -388,12 +388,12 @@ def _is_wrong_setting(error: Exception) -> bool:
 
 
 def is_misplaced(answer: ServerAnswer) -> bool:
-    """Return whether the bucket is in another region than the request expects."""
+    """Return whether the request was for a region other than the bucket's."""
     return answer.code in _MISPLACED_CODES or answer.status in _MISPLACED_STATUSES
 
 
 def is_missing_right(answer: ServerAnswer) -> bool:
-    """Return whether a permission seems to be missing for S3, and not for KMS."""
+    """Return whether an S3 permission seems to be missing, and not a KMS permission."""
     return answer.status == 403 and answer.code in DENIED and "kms" not in answer.message.lower()
 
 
@@ -454,8 +454,8 @@ def _advise(answer: ServerAnswer, call: Call) -> str:
         )
     if answer.status == 412 and call.pinned:
         return "the archive has been overwritten since it was planned"
-    # The advice by status is for responses without a code. The advice for 400 is not for S3: its
-    # response to a HEAD has no code, but a request id.
+    # The advice by status is for responses without a code. The advice for 400 is not for S3, whose
+    # response to a HEAD has no code either, but has a request id.
     if answer.code or (answer.status == 400 and answer.request_id):
         return ""
     return _STATUS_ADVICE.get(answer.status, "")

@@ -79,9 +79,9 @@ class Session:
         # The time when an account must be confirmed again as the owner of a bucket, by bucket and
         # account.
         self._owned: dict[tuple[str, str], float] = {}
-        self._checked: set[str] = set()  # buckets that need no further check
+        self._reachable: set[str] = set()  # buckets that have passed `check_bucket`
         self._version_denied: set[str] = set()  # buckets that deny reading versions
-        self._renewals_of_stores = 0  # `ProfileKeys.renewals` when `_stores` was last cleared
+        self._renewals_when_cleared = 0  # `ProfileKeys.renewals` when `_stores` was last cleared
         # Until this monotonic time, an unreachable server probably means a wrong setting.
         self.startup_ends = aws.access.startup_ends()
         # Keys of objects that obstore cannot read (see `explain_and_adapt`).
@@ -215,7 +215,7 @@ class Session:
             # Saves the 3 ms for parsing the root certificates, which are not needed without TLS.
             options["allow_invalid_certificates"] = True
         certificates = self._aws.settings.ca_bundle or os.environ.get("REQUESTS_CA_BUNDLE")
-        # A dict is a section of the settings file; "" stands for the default certificates.
+        # botocore returns indented lines as a dict. "" stands for the default certificates.
         if isinstance(certificates, str) and certificates:
             try:
                 options["root_certificate"] = Path(certificates).read_bytes()
@@ -252,10 +252,10 @@ class Session:
 
         Once a bucket has passed, no more requests are sent. Later requests report other errors.
         """
-        if bucket in self._checked or self.is_forked():  # in a fork, obstore never returns
+        if bucket in self._reachable or self.is_forked():  # in a fork, obstore never returns
             return
         # No object has the key of this GET. A server that returns an object is not S3: it answers
-        # every request with a page. A HEAD for the bucket would require botocore.
+        # every request with a page, even a PUT. A HEAD for the bucket would require botocore.
         answer = ServerAnswer(200, code="", message=NOT_S3)  # used if the GET returns an object
         try:
             obstore.get(self.reader(bucket), ".s3unzip-reach")
@@ -269,12 +269,12 @@ class Session:
                 f"s3://{bucket}: there is no such bucket; check its name, the region and the "
                 "endpoint"
             )
-        if answer.message.startswith(NOT_S3) or self._aws.is_wrong_region(answer.status):
+        if answer.message.startswith(NOT_S3) or self._aws.has_wrong_endpoint(answer.status):
             raise errors.StorageError(f"s3://{bucket}: {answer.message}; {self._advice}")
         unreachable = self._explain_unreachable(answer, bucket, f"s3://{bucket}")
         if unreachable is not None:
             raise unreachable
-        self._checked.add(bucket)
+        self._reachable.add(bucket)
 
     def readable_version(self, bucket: str, pin: Pin) -> str | None:
         """Return the version id to specify in a request, or None to specify only the ETag.
@@ -320,7 +320,7 @@ class Session:
             self._version_denied.add(call.bucket)  # the next attempt specifies no version
             return errors.ServiceFaultError(str(fault))  # allows the next attempt
         if is_misplaced(answer):
-            if self._aws.is_wrong_region(answer.status) or not self._switch_region(call.bucket):
+            if self._aws.has_wrong_endpoint(answer.status) or not self._switch_region(call.bucket):
                 fault = errors.NotFoundError(f"{fault}; {self._advice}")  # a retry would not help
             # Otherwise, `fault` allows a retry, which goes to the region of the bucket.
         elif isinstance(fault, errors.ServiceFaultError):
@@ -355,15 +355,15 @@ class Session:
             return refusal
         keys = self._aws.keys
         try:
-            are_renewed = keys.find_new_keys(self._renewals_of_stores)
+            are_renewed = keys.find_new_keys(self._renewals_when_cleared)
             current = keys.current()
         except errors.S3UnzipError as failure:
             # If the keys have expired, the user needs to know why there are no new ones.
             return failure if code in EXPIRED else refusal
         if are_renewed:
             with self._lock:
-                if self._renewals_of_stores != keys.renewals:  # else another thread cleared them
-                    self._renewals_of_stores = keys.renewals
+                if self._renewals_when_cleared != keys.renewals:  # else another thread cleared them
+                    self._renewals_when_cleared = keys.renewals
                     self._stores.clear()  # these clients cache the refused keys
             return errors.ServiceFaultError(str(refusal))
         if code not in EXPIRED or current is None:
@@ -397,11 +397,10 @@ class Session:
     def _explain_fault(
         self, fault: errors.ServiceFaultError, answer: ServerAnswer, call: Call
     ) -> errors.S3UnzipError:
-        """Set the `trouble` of the fault, which names the server; return the fault.
+        """Set the fault's `trouble`, which names the server; return the fault.
 
         If the fault's message does not name the server, the name or advice is added to the message.
-        Returns a permanent error instead if the program has just started and cannot reach the
-        server.
+        Returns a permanent error instead if the program is starting and cannot reach the server.
         """
         url, _ = self._aws.bucket_url(call.bucket)
         if answer.status is not None:
@@ -425,6 +424,7 @@ class Session:
         fault.args = (f"{fault}; no answer from {server}",)
         if not self._is_starting:
             return fault
+        # `fault` if the server may be reachable: then a retry may help.
         return self._explain_unreachable(answer, call.bucket, str(call)) or fault
 
     def _explain_unreachable(

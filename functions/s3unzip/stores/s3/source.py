@@ -3,8 +3,8 @@
 An ETag pins a version. Some servers return no ETag for a file that was put into their folder
 directly. In that case, the pin contains the time of the file's last change as an HTTP date. The
 size and the ETag or date in each response are compared with the pin, because some servers ignore
-If-Match, and others refuse their own ETags in it. After a server has refused its own ETag, requests
-no longer have If-Match.
+If-Match, and others refuse their own ETags in it. After a server has refused its own ETag, reads no
+longer have If-Match.
 
 Some keys that are valid in S3 are requested by botocore. object_store, on which obstore is built,
 drops slashes at the beginning and end of a key, and refuses control characters and the segments "",
@@ -12,7 +12,7 @@ drops slashes at the beginning and end of a key, and refuses control characters 
 
 Only the pinned version is deleted or tagged. In a versioned bucket, requests specify the version
 id. Otherwise, a deletion specifies the ETag, which S3 compares (`conditional-deletes` in its user
-guide). Some servers ignore that condition, so the ETag is also compared by a HEAD before the
+guide). Some servers ignore that condition, so the ETag from a HEAD is also compared before the
 deletion.
 """
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:  # stubs
 # With more keys in `Session.keys_for_botocore`, botocore requests all keys, and the set stops
 # growing.
 MAX_KEYS_FOR_BOTOCORE = 10_000
-NO_VERSION = "null"  # version id of objects written without versioning, or while it is suspended
+NO_VERSION = "null"  # version id of objects written while versioning was off or suspended
 # The messages of object_store for a store without suffix ranges (416 or 501), and for an empty
 # object. For the suffix of an empty object, S3 responds with 416. Emulators respond with 200, or a
 # wrong Content-Range.
@@ -155,7 +155,7 @@ def _read_body(chunks: Iterable[Buffer], length: int, call: Call) -> Iterator[Bu
     An exception before the first byte is not translated.
 
     Raises:
-        ServiceFaultError: the body broke after its first byte, or has fewer bytes.
+        ServiceFaultError: the body broke off after its first byte, or has fewer bytes.
         StorageError: the body is longer than requested, so none of its bytes can be trusted.
     """
     size = 0
@@ -172,7 +172,7 @@ def _read_body(chunks: Iterable[Buffer], length: int, call: Call) -> Iterator[Bu
         if not size:
             raise
         raise errors.ServiceFaultError(
-            f"{call}: the body broke after {size:,} of {length:,} bytes"
+            f"{call}: the body broke off after {size:,} of {length:,} bytes"
         ) from None
     if size < length:
         raise errors.ServiceFaultError(f"{call}: only {size:,} of {length:,} bytes arrived")
