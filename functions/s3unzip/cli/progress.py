@@ -1,9 +1,9 @@
 """The progress of a run on stderr: a live display on a terminal, else a line every few seconds.
 
 The share says how much of the selected members' compressed bytes is done. All bytes of a member
-with an outcome are done; for a large member, the bytes read so far are done. Bytes that are read
-again are counted only once. The number of bytes shown is this share of the bytes that the run
-writes.
+with an outcome count as done; so do the bytes of a large member that were read so far. Bytes that
+are read again are counted only once. The number of bytes shown is this share of the bytes that the
+run writes.
 """
 
 from __future__ import annotations

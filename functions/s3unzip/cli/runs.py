@@ -50,9 +50,9 @@ RUN_COLUMNS = (
 LATEST = {"metavar": "[RUN]", "required": False, "default": "latest"}
 # Mutually exclusive options: a typed option replaces a recorded one.
 EXCLUSIVE = {"unsigned": "request_payer", "request_payer": "unsigned"}
-SUCCEEDED = "SUCCEEDED"  # state of an execution; it ends only after the report was written
+SUCCEEDED = "SUCCEEDED"  # state of an execution that wrote the report or started the next one
 REPORT_SECONDS = 90.0  # time within which a failed execution gets its report
-BEGIN_SECONDS = 5.0  # time within which a planned run on this machine begins its first task
+BEGIN_SECONDS = 5.0  # time until a planned local run begins, or the next execution is seen
 FAULT_SECONDS = 120.0  # time after which an unresponsive service ends the command
 
 
@@ -435,7 +435,8 @@ def _recall_config(arguments: Arguments, recorded: StoreConfig) -> StoreConfig:
     replaced = typed | {EXCLUSIVE[field] for field in typed & EXCLUSIVE.keys()}
     recalled = {
         field: getattr(recorded, field)
-        # `other_hosts` has no option of its own: `--allow` sets it, and nothing clears it.
+        # `other_hosts` has no option of its own: `--allow` sets it, and nothing unsets it, so what
+        # was recorded is always recalled.
         for field in (parameters.keys() | {"other_hosts"}) - replaced
         if getattr(recorded, field)  # only values that the run had are recalled
     }
@@ -565,15 +566,13 @@ def _update_display(display: RunDisplay, snapshot: RunSnapshot, progress: RunPro
 def _raise_if_overdue(
     run: str, state: str | None, run_list: RunList, *, seconds_since_end: float
 ) -> None:
-    """Raise `NotFoundError` if a run that has ended will no longer get a report.
-
-    The state of a run on this machine is also `ENDED` between its plan and its first task.
-    """
-    # An execution that succeeded either wrote the report or started the next execution, which may
-    # be seen late, because DescribeExecution is eventually consistent.
-    limit = BEGIN_SECONDS
-    if state not in {ENDED, SUCCEEDED}:  # the execution failed, so the report is written later
-        limit = REPORT_SECONDS
+    """Raise `NotFoundError` if a run that has ended will no longer get a report."""
+    limit = REPORT_SECONDS  # for an execution that failed: the report is written after its end
+    # A run on this machine is also `ENDED` between its plan and its first task. An execution that
+    # succeeded wrote the report or started the next execution, which may be seen late, because
+    # DescribeExecution is eventually consistent.
+    if state in {ENDED, SUCCEEDED}:
+        limit = BEGIN_SECONDS
     if seconds_since_end > limit:
         raise _missing_report(run, run_list)
 

@@ -43,7 +43,7 @@ class OutputLostError(OSError):
 
 
 class _Stream(io.FileIO):
-    """A standard stream; failed writes raise `OutputLostError`, except for messages."""
+    """A standard stream; failed writes raise `OutputLostError`, but on stderr, they are ignored."""
 
     def write(self, data: ReadableBuffer, /) -> int | None:  # type: ignore[override]  # as FileIO
         try:
@@ -198,19 +198,19 @@ class Stopping:
         try:
             yield
         finally:
-            interval = 0.0
+            was_timer_running = False
             if signal.SIGALRM in self._handlers:  # a signal has called `_stop`
                 # Keep the hook: Python may discard the exception again when the program ends and
                 # its objects are freed.
                 _, interval = signal.setitimer(signal.ITIMER_REAL, *self._replaced_timer)
+                # `_stop` started the timer; `_raise_again` stops it once the exception is handled.
+                was_timer_running = interval > 0
             else:
                 sys.unraisablehook = replaced_hook
             for signal_number, handler in self._handlers.items():
                 signal.signal(signal_number, handler)
             self._handlers.clear()
-            # `_stop` started the timer; `_raise_again` stops it once the exception is handled.
-            is_timer_running = interval > 0
-            if is_timer_running and not _is_handled():  # Python discarded the exception
+            if was_timer_running and not _is_handled():  # Python discarded the exception
                 raise KeyboardInterrupt
 
     def _stop(self, number: int, frame: FrameType | None) -> None:

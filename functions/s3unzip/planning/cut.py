@@ -61,7 +61,7 @@ def _inline_share(seconds: float, tuning: Tuning) -> float:
     if max_batches == 0 or max_batches > tuning.max_workers:
         return 0.0
     share = INLINE_SPARE * seconds / max_batches  # slightly more than an equal share
-    # A Distributed Map takes longer to start, but could then run smaller batches.
+    # A Distributed Map takes `MAP_SECONDS` longer, but its batches can end in `batch_min_seconds`.
     if share > tuning.batch_min_seconds + rates.MAP_SECONDS:
         return 0.0
     return share
@@ -220,7 +220,7 @@ class TaskCutter:
 
 
 def _choose_max_batch(work: Load, tuning: Tuning) -> Load:
-    """Return the bounds of a batch.
+    """Return the maximum members, bytes read and bytes written of a batch.
 
     In a small archive, each worker gets about four batches, or one if an inline Map runs them.
     """
@@ -230,8 +230,8 @@ def _choose_max_batch(work: Load, tuning: Tuning) -> Load:
     seconds = min(tuning.batch_seconds, max(tuning.batch_min_seconds, share))
     members = min(
         tuning.batch_members,
-        int(seconds * tuning.puts_in_flight / tuning.put_seconds),  # time to send the PUTs
-        int(seconds / tuning.member_seconds),  # time to compute
+        int(seconds * tuning.puts_in_flight / tuning.put_seconds),  # as many as can be PUT
+        int(seconds / tuning.member_seconds),  # as many as the CPU can process
     )
     max_bytes = int(seconds * tuning.worker_bandwidth)
     return Load(

@@ -109,7 +109,7 @@ def _write_members(
         count = len(reading.index.failures)
         report = TaskReport(task=PLAN_TASK, kind=TaskKind.BATCH, members=count, failed=count)
         key_of = reading.template.key_of()
-        # Names that cannot be keys may begin with slashes.
+        # A refused name is not normalised: it may begin with slashes, which no path does.
         outcomes = (
             PlannedMember(member, key_of(member.path.lstrip("/"))).failed(finding)
             for member, finding in reading.index.failures

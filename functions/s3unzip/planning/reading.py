@@ -136,7 +136,8 @@ def _make_selection(request: Request, template: KeyTemplate, pin: Pin) -> Select
         return selection  # without `folder_key`, folders are not compared with the keys
     if makes_folders(options):
         return selection._replace(folder_key=template.folder_key)
-    # Listed folders are not created, so they have no keys. Folders with members are still compared.
+    # The run does not create the folders that the archive lists, so these get no keys. The folders
+    # that contain members are still compared with the members' keys.
     return selection._replace(folder_key=lambda _: None)
 
 

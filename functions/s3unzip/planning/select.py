@@ -28,7 +28,7 @@ from s3unzip.zip import Index
 MARKER = "_SUCCESS"  # name of the object that the option `marker` writes below the run's prefix
 MAX_COMPARED = 20_000  # maximum number of names that are searched for similar ones
 MAX_PAIRS = 25_000_000  # maximum number of character pairs that difflib compares: about a second
-MAX_NEAR = 3  # maximum number of similar names in a message
+MAX_NEAR = 3  # maximum number of similar names shown for a name or glob
 
 
 class KeyTemplate(Struct, frozen=True):
@@ -82,7 +82,7 @@ class KeyTemplate(Struct, frozen=True):
         stem, suffix = posixpath.splitext(name)
         member = {"member": path, "dir": folder, "name": name, "stem": stem, "suffix": suffix}
         filled = _fill(self.after_prefix, self.archive | member)
-        # An empty field, such as the folder of a member at the top, leaves a double slash.
+        # An empty field, such as the folder of a top-level member, leaves a double slash.
         return self.prefix + re.sub(r"/{2,}", "/", filled).lstrip("/") + self.ending
 
 
@@ -136,7 +136,7 @@ def members_folder(run: Request | Report) -> Location:
 
 
 def _escape_dots(path: str) -> str:
-    """Return the path of an archive with the dots of each part ``.`` or ``..`` escaped.
+    """Return the path of an archive; in parts that are ``.`` or ``..``, the dots are escaped.
 
     S3 allows such parts in a key. If they were not escaped, the name of an archive could lead out
     of the destination.
@@ -258,8 +258,8 @@ def _show_near(near: Sequence[str]) -> str:
 def near_names(name: str, paths: Iterable[str]) -> tuple[str, ...]:
     """Return the paths that `name` might mean, ignoring case.
 
-    These are the paths that are `name` or end with it after a slash. If there are none, paths with
-    a similar spelling are returned.
+    These are the paths that equal `name` or end with a slash and `name`. If there are none, paths
+    with a similar spelling are returned.
     """
     import difflib  # noqa: PLC0415 - needed only after a mistake
 
