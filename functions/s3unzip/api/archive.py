@@ -200,7 +200,7 @@ class _MemberFile(io.RawIOBase):
 class Archive(Mapping[str, ArchiveMember]):
     """The members of one version of an archive, as a mapping from names to members.
 
-    Iteration yields the names; ``values()`` yields the members. The directory is not read again. If
+    Iteration yields the names; ``values()`` yields the members. The directory is read only once. If
     the archive is overwritten before a member is read, reading raises `SourceChangedError`. Nothing
     stays open between two reads; the ``with`` statement is supported but not needed.
     """
@@ -236,7 +236,7 @@ class Archive(Mapping[str, ArchiveMember]):
         else:
             self._location = parse_source(source)
             if self._location.store.is_local:
-                source = self._location.key  # an absolute path, for a pickle in another folder
+                source = self._location.key  # absolute, so that a pickle works in another folder
             self._adapter = self._context.stores.source(self._location)
         self._source = source
         calls = self._context.calls()
@@ -517,7 +517,7 @@ def open_archive(  # noqa: PLR0913 - options of a public function
         options: `include`, `exclude`, `names` and `limit` select members. `lenient` and `encoding`
             determine how the directory is read. The other options are for `extract`.
         password: password for encrypted members. A string is encoded as UTF-8.
-        limits: limits on what an archive may demand. By default, ``S3UNZIP_LIMITS`` changes them.
+        limits: what an archive may demand. None means the defaults, changed by ``S3UNZIP_LIMITS``.
         endpoint_url: URL of the S3 server. None means the variable ``AWS_ENDPOINT_URL``, or AWS.
         stores: how to reach S3 and web servers. None means the defaults of boto3.
         warn: function called with a sentence for each glob that matches no member.

@@ -238,7 +238,7 @@ def verify_objects(
     started = context.clock.now()
     if written is None or effort.deep:
         written = WrittenObjects()
-    make_comparison = partial(  # called again if the store lists keys in another order
+    make_comparison = partial(  # called again if keys are not listed in byte order
         _ObjectComparison, request, context, effort, written=written, each=each
     )
     first_comparison = make_comparison()  # its calls also count the requests for the directory
@@ -274,7 +274,7 @@ def _compare_all(
     make_comparison: "Callable[[], _ObjectComparison]",
     expected: list[_Expected],
 ) -> "tuple[_ObjectComparison, Requests]":
-    """Compare all objects; if the store does not list keys in order, compare them again.
+    """Compare all objects; if the store does not list keys in byte order, compare again.
 
     Args:
         first: the comparison to begin with.
@@ -445,7 +445,7 @@ class _ObjectComparison:
             if self.calls.has_ended:  # another thread has failed
                 return
             if not (page.in_order or any_order):
-                raise UnorderedListError(f"{self._prefix}: the store lists keys in another order")
+                raise UnorderedListError(f"{self._prefix}: the store lists keys out of order")
             extra = [
                 Difference(listed.key, Kind.EXTRA, found=show_count(listed.size, "byte"))
                 for listed in page.objects
@@ -463,7 +463,7 @@ class _ObjectComparison:
             for member in unlisted.values()
             if member.is_selected
         ]
-        # Looking up one object shows whether the store lists keys in another order.
+        # Looking up one object shows whether the store listed all keys of the range.
         if missing and self._look_up(missing[0].key) is not None:
             raise UnorderedListError(
                 f"{missing[0].key}: exists, but the store does not list it there; on a disk that "
@@ -541,7 +541,7 @@ class _ObjectComparison:
 
 
 def _missing_or_resized(member: _Expected, stored: StoredObject | None) -> Difference:
-    """Return the difference if the object is missing (`None`) or has another size."""
+    """Return the difference of an object that is missing (`stored` is None) or has another size."""
     if stored is None:
         return Difference(member.key, Kind.MISSING, show_count(member.size, "byte"))
     return Difference(

@@ -225,7 +225,7 @@ class FolderDestination(Destination):
                         yield from entries
                 finally:
                     os.close(file)
-        except errors.AccessDeniedError:  # the folder may contain entries
+        except errors.AccessDeniedError:  # the folder may have entries
             raise
         except errors.StorageError:  # missing, a file or a link; I/O errors are `ServiceFaultError`
             return

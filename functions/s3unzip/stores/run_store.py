@@ -104,7 +104,8 @@ class ObjectRunStore:
     def create(self, name: str, body: bytes) -> None:
         """Write a small object, or raise `ConflictError` if the object exists.
 
-        If several writers call this method at once, exactly one of them succeeds.
+        If several writers call this method at once, at most one of them succeeds: a writer whose
+        first response is lost finds its own object.
         """
         self._put(name, body, if_absent=True)
 
@@ -138,7 +139,7 @@ class ObjectRunStore:
             data = self._run("get", lambda: b"".join(self._store.read(key, span)))
         except StorageError as error:
             # A missing permission, bucket or object raises a subclass of `StorageError`. A plain
-            # `StorageError` means that the object ends before the range begins (status 416 of S3).
+            # `StorageError` usually means that the object ends before the range begins (S3: 416).
             if span is None or type(error) is not StorageError:
                 raise
             raise UnreadableRecordError(str(error)) from error

@@ -153,7 +153,7 @@ class WebSource(Source):
 
     @contextmanager
     def _request(self, location: Location, byte_range: str) -> Iterator[BaseHTTPResponse]:
-        """Yield the response to one GET with the Range header, without reading its body."""
+        """Yield the response to a GET with the Range header, without reading the body."""
         # Without "identity", the range might refer to a compressed body.
         headers = {"User-Agent": "s3unzip", "Accept-Encoding": "identity", "Range": byte_range}
         try:
@@ -189,7 +189,7 @@ class WebSource(Source):
     def _follow(self, location: Location, headers: dict[str, str]) -> BaseHTTPResponse:
         """Return the response after redirects; send the password only to the host of the URL."""
         first = target = _parse(f"{location.scheme}://{location.bucket}/{location.key}")
-        # Empty if the URL has no user. Latin-1 keeps the bytes of the URL, as in curl.
+        # Without a user in the URL, this is empty. Latin-1 keeps the bytes of the URL, as in curl.
         credentials = make_headers(basic_auth=unquote(first.auth or "", "latin-1"))
         timeout = Timeout(connect=self._config.connect_seconds, read=self._config.stall_seconds)
         for _ in range(MAX_REDIRECTS + 1):
