@@ -50,7 +50,7 @@ def _check_maximum(context: click.Context, parameter: click.Parameter, number: A
     return number
 
 
-MAX_NUMBER = 1_000_000_000
+MAX_NUMBER = 1_000_000_000  # more than any count, time or price that makes sense
 RANGES = {int: click.IntRange, float: click.FloatRange}
 PATH = {"type": click.Path(readable=False)}  # shells complete it as a path; any text is accepted
 # Click settings for individual parameters, in addition to those from their declarations.

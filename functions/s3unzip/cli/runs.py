@@ -52,7 +52,7 @@ LATEST = {"metavar": "[RUN]", "required": False, "default": "latest"}
 EXCLUSIVE = {"unsigned": "request_payer", "request_payer": "unsigned"}
 SUCCEEDED = "SUCCEEDED"  # state of an execution that wrote the report or started the next one
 REPORT_SECONDS = 90.0  # time within which a failed execution gets its report
-BEGIN_SECONDS = 5.0  # time until a planned local run begins, or the next execution is seen
+BEGIN_SECONDS = 5.0  # maximum time until a planned local run begins or the next execution is seen
 FAULT_SECONDS = 120.0  # time after which an unresponsive service ends the command
 
 

@@ -2,9 +2,8 @@
 
 A standard stream may be closed when the process starts. The next file or connection to be opened
 would get the descriptor of the stream and receive its text, so `repair_streams` reopens closed
-streams.
-A message that cannot be written does not stop a run. If output cannot be written, the command exits
-with `OUTPUT_LOST`.
+streams. A message that cannot be written does not stop a run. If output cannot be written, the
+command exits with `OUTPUT_LOST`.
 
 SIGTERM and SIGHUP stop a command as Ctrl-C does: a run records its finished work first. Python
 raises `KeyboardInterrupt` between two instructions of the main thread. This exception can be lost:
