@@ -305,7 +305,7 @@ class Calls:
         """Wait until the call may be retried; return False if it must not be retried.
 
         The call is not retried if the budget is spent, the step has ended, or the worker has no
-        time left. `fault` ended the last attempt; `gave_up` is set if the step retries nothing.
+        time left. `fault` ended the last attempt; `gave_up` is set if the step no longer retries.
         """
         if isinstance(fault, ExpiredKeysError):  # waiting does not renew the keys
             self._final_fault = fault

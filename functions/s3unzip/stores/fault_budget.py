@@ -43,7 +43,7 @@ class _Outage(Struct):
     since: float  # Unix time when the first failed call began
     latest: float = 0.0  # Unix time of the latest fault
     fault: ServiceFaultError | None = None
-    turns: int = 0  # number of retries, which take turns
+    turns: int = 0  # number of retries so far; each took one turn
     next_turn: float = 0.0  # Unix time from which a call may take the next turn
     is_reported: bool = False
 
