@@ -92,7 +92,7 @@ class Context(Struct, frozen=True):
         if self.faults is None:
             budget = FaultBudget(self.tuning.retry_seconds)
             if self.progress is not None:
-                budget = FaultBudget(self.tuning.retry_seconds, self.progress.trouble)
+                budget = FaultBudget(self.tuning.retry_seconds, warn=self.progress.trouble)
             force_setattr(self, "faults", budget)
 
     def calls(self) -> Calls:

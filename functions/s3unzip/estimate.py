@@ -290,7 +290,7 @@ def _put_seconds(task: Task, platform: Platform, tuning: Tuning) -> float:
 
 
 def _scan_seconds(task: Task, platform: Platform, bandwidth: float) -> float:
-    """Return the seconds to find both boundaries of a segment and the window after it."""
+    """Return the seconds to find both boundaries of a segment and the window of the next one."""
     reading = _bytes_read(task) / bandwidth
     computing = (  # `2 *` because a segment has two boundaries
         rates.SCAN_INFLATES * task.size / rates.INFLATE_RATE + 2 * rates.BOUNDARY_SECONDS

@@ -23,9 +23,9 @@ WILDCARDS = frozenset("*?[")
 MAX_TRANSITIONS = 20_000  # maximum number of transitions that an automaton keeps: about 4 MB
 _TOKEN = re.compile(r"\*\*/|\*\*|\*|\?|\[[^\]]+\]|.", re.DOTALL)
 _ANY_FOLDER = "**/"
-_SLASHES = "/*"  # any number of leading slashes; no token of a pattern looks like this
-_SEPARATORS = {_ANY_FOLDER, "**", _SLASHES, "/"}
-_WILD = {_ANY_FOLDER: "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]", _SLASHES: "/*+"}
+_LEADING_SLASHES = "/*"  # our own token, which no pattern contains; matches any number of slashes
+_SEPARATORS = {_ANY_FOLDER, "**", _LEADING_SLASHES, "/"}
+_WILD = {_ANY_FOLDER: "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]", _LEADING_SLASHES: "/*+"}
 
 
 # A compiled pattern: a function that returns a true value if the pattern matches the whole path.
@@ -51,7 +51,7 @@ def compile_glob(pattern: str, *, any_case: bool = False) -> Glob:
     if "/" not in pattern:  # it matches the last part of a path
         tokens.insert(0, _ANY_FOLDER)
     elif not text.startswith("**"):  # `**` also matches leading slashes of a path
-        tokens.insert(0, _SLASHES)
+        tokens.insert(0, _LEADING_SLASHES)
     flags = re.DOTALL
     if any_case:
         flags |= re.IGNORECASE
@@ -87,9 +87,9 @@ def _is_linear(tokens: Sequence[str]) -> bool:
     """
     # Classes that cannot match a slash become "?".
     text = "".join("?" if _is_class_without_slash(token) else token for token in tokens)
-    parts = text.removeprefix(_SLASHES).split("/")
+    parts = text.removeprefix(_LEADING_SLASHES).split("/")
     is_separated = all(part == "**" or "**" not in part for part in parts)
-    takes_slash = text.startswith(f"{_SLASHES}*/")
+    takes_slash = text.startswith(f"{_LEADING_SLASHES}*/")
     return is_separated and parts[:-1].count("**") <= 1 and "[" not in text and not takes_slash
 
 
@@ -138,14 +138,14 @@ class _Position(NamedTuple):
     """A position in a pattern, before one of its tokens."""
 
     stays_on: re.Pattern[str] = _NOTHING  # the characters that keep a match at this position
-    advances_on: re.Pattern[str] = _NOTHING  # the characters that move a match one position on
+    advances_on: re.Pattern[str] = _NOTHING  # the characters that advance it by one position
     skips: tuple[int, ...] = ()  # numbers of positions to skip without using a character
 
 
 # The positions of each token that can match an empty text. A match may skip from the first of them
 # to the position after the token.
 _WILD_POSITIONS = {
-    _SLASHES: [_Position(stays_on=_SLASH, skips=(1,))],
+    _LEADING_SLASHES: [_Position(stays_on=_SLASH, skips=(1,))],
     "*": [_Position(stays_on=re.compile("[^/]"), skips=(1,))],
     "**": [_Position(stays_on=_ANY_CHARACTER, skips=(1,))],
     # Without a folder, a match skips both positions. If there are folders, the second position

@@ -466,7 +466,7 @@ class TaskKind(StrEnum):
     BATCH = "batch"  # a contiguous byte range of the archive that contains many small members
     STREAM = "stream"  # one large member, inflated into a multipart upload
     COPY = "copy"  # one stored member, or a slice of it, copied by the server
-    SCAN = "scan"  # find one segment of a huge deflated member, and the window after it
+    SCAN = "scan"  # find one segment of a huge deflated member, and the window of the next one
     SLICE = "slice"  # inflate and upload some linked segments of a huge deflated member
 
 
@@ -503,7 +503,7 @@ class Task(Struct, frozen=True, omit_defaults=True):
             return Stage.SCAN
         if self.slice is not None:
             return Stage.SLICE
-        if self.parts > 1:  # a part of a copied member: linking will replace it with a slice
+        if self.parts > 1:  # a copy task before linking, which gives the task its slice
             return Stage.LINK
         if self.kind is TaskKind.STREAM:
             return Stage.STREAM
@@ -532,7 +532,7 @@ class Next(Struct, frozen=True, omit_defaults=True):
 
 # The format number of the records of a run. It is raised with each change that other versions of
 # s3unzip would misread.
-RECORDS_FORMAT = 5  # the tasks of format 4 do not contain their member
+RECORDS_FORMAT = 5  # in format 4, tasks do not contain the index of their member
 HEADER_BYTES = 128  # assumed size of a member's local header and data descriptor
 
 
@@ -598,7 +598,7 @@ class PlanSummary(Struct, frozen=True, omit_defaults=True):
     members: int  # number of members in the central directory
     format: int = 3  # records without this field have format 3; plans write `RECORDS_FORMAT`
     directories: int = 0
-    excluded: int = 0  # left out by the options or, if lenient, because a later member has the key
+    excluded: int = 0  # left out by options or, if lenient, because a later member has its key
     failed: int = 0  # refused by the plan; listed in outcomes/plan.jsonl
     selected: int = 0  # number of members that have tasks
     tasks: int = 0  # number of tasks in the first round
@@ -838,7 +838,7 @@ class NestedRun(Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_right(self) -> bool:
-        """Whether all members were extracted, or the nested file is no archive (``no-eocd``)."""
+        """Whether all members were extracted, or the file is not an archive (``no-eocd``)."""
         return self.verdict is Verdict.COMPLETED or self.reason == "no-eocd"
 
 

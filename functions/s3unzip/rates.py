@@ -99,9 +99,9 @@ S3_REQUEST_COPY = 50.0 * MB
 # https://repost.aws/questions/QUn5oKgcnjRTemt39V9hdtyw/why-is-step-function-s-distributed-map-slow
 MAP_SECONDS = 7.0  # to start and end a Distributed Map
 
-# Assumption: a Standard execution takes 0.05 s to leave one state and enter the next. There are
-# four such transitions before the tasks of an inline Map (two choices, the Map and the task) and
-# two after them (task and Map).
+# Assumption: a Standard execution takes 0.05 s to leave one state and enter the next. For an inline
+# Map, there are four such transitions before the work begins (into two choices, the Map and the
+# task) and two after it (out of the task and the Map).
 INLINE_MAP_SECONDS = 6 * 0.05
 
 # Assumed delays: S3 event -> EventBridge -> SQS -> planner, and StartExecution -> first state.

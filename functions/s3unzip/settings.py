@@ -161,7 +161,7 @@ class Tuning(Struct, frozen=True):
     failures_listed: int = 1_000  # maximum number in report.json; the outcomes contain all failures
 
 
-# Estimated work for which another worker process pays. A process takes 0.2 to 0.5 s of CPU time
+# Estimated work that pays for another worker process. A process takes 0.2 to 0.5 s of CPU time
 # before its first byte, and the estimate for small members (`put_seconds`) is five times their CPU
 # time.
 PROCESS_PAYS_SECONDS = 2.0

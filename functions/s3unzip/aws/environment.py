@@ -302,7 +302,7 @@ def _read_environment_defaults(variables: Mapping[str, str]) -> RunDefaults:
     is_above = defaults.ingest_prefix.startswith(destination.key)
     if destination.bucket == defaults.ingest_bucket and (is_below or is_above):
         raise errors.UsageError(
-            f"the destination {destination} is inside the trigger's scope ({defaults.scope}), so "
+            f"the destination {destination} overlaps the trigger's scope ({defaults.scope}), so "
             "its members could start runs: deploy with another bucket or prefix"
         )
     return defaults

@@ -84,7 +84,7 @@ WORKER_SECONDS = 900  # Lambda stops each function after this time
 
 
 class RunInput(Struct, frozen=True):
-    """The input of an execution; if the execution resumes a run, the request may be missing."""
+    """The input of an execution; the request may be missing if the execution continues a run."""
 
     run: str = ""  # id of the run
     request: Request | None = None
@@ -104,7 +104,7 @@ class Execution(NamedTuple):
 def machine_data(state: Next, config: LambdaConfig) -> dict[str, Any]:
     """Return the data of the state machine: the fields of `state`, with the key of its task list.
 
-    From round `INLINE_ROUNDS` on, even few tasks are read from their list, which every round has.
+    From round `INLINE_ROUNDS` on, few tasks also use a Distributed Map, to bound the history.
     """
     if state.next == "few" and state.round >= INLINE_ROUNDS:
         state = replace(state, next="many", tasks=(), list=round_name(state.round))
@@ -426,7 +426,7 @@ def extract_current_version(
 def compare_later(report: Report, config: LambdaConfig, execution: str) -> None:
     """Start an execution that waits until all functions have ended, then looks for a newer archive.
 
-    The execution is named RUN-w1, ... None is started if newer archives are not extracted again.
+    After RUN-r2, it is named RUN-w2. Nothing is started if newer archives are not extracted again.
 
     Args:
         report: the report of the run.

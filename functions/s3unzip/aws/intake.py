@@ -28,7 +28,7 @@ The rules of a run whose records are in memory (`_MemoryRun`):
   outcomes before the report. Records of another invocation are replaced only if the verdict of that
   invocation is worse.
 - For a COMPLETED run, only the outcomes and the report are written, because nobody resumes the run.
-  The plan is also written if the archive or its nested archives still need it.
+  The plan and the page are also written if the archive or its nested archives still need the plan.
 - A run that is not COMPLETED is left to another invocation if that one has planned or ended it.
 - If the plan shows that the run is not small, the function leaves the run to the state machine.
 """
@@ -168,7 +168,8 @@ def _handle_put(put: ArchivePut, request: Request, invocation: Invocation, attem
     if archive is None or has_report:  # `end_run` has extracted the current version if necessary
         return
     version = put.version_id or put.etag  # None: the event comes from `submit`
-    # The first delivery of an event from `submit` has nothing to repair.
+    # An old event of S3 may come from the dead-letter queue, after attempts that are not counted in
+    # `attempts`. The first delivery of an event from `submit` has nothing to repair.
     if attempts > 1 or version is not None:
         cause = f"{put.source} {put.time} {version or ''}"
         extract_current_version(request, cause, invocation.config, invocation.context)
@@ -319,14 +320,13 @@ def _plan_in_memory(archive: ArrivedArchive, context: Context, calls: Calls) -> 
             if settled_run is not None and settled_run.report is None:
                 add_metrics(DirectHandovers=1)  # the state machine must finish the archive
             return settled_run
-    # The archive is too large for this function to extract. If a plan for one worker was made,
-    # discard it, and make one for many workers.
+    # The archive is too large for this function. Discard any plan, and make one for many workers.
     run = _MemoryRun(archive, context, has_one_worker=False)
     return run.write_records(run.begin(calls))
 
 
 class _MemoryRun:
-    """A run whose records are in memory until `write_records`; also the stores of this run."""
+    """A run whose records are in memory until `write_records`; serves as the stores of the run."""
 
     def __init__(self, archive: ArrivedArchive, context: Context, *, has_one_worker: bool) -> None:
         tuning = context.tuning
@@ -422,11 +422,11 @@ class _MemoryRun:
             if recorded.plan is not None:
                 return None
         if own_report is None:
-            self._write_objects(records, with_all=True)
+            self._copy_records(records, with_all=True)
             return settled
-        # Nobody resumes a COMPLETED run, so usually no later step reads its plan.
+        # Nobody resumes a COMPLETED run: usually no step reads its plan, and `show` makes its page.
         needs_plan = not is_completed or has_nested(own_report) or own_report.archive_left
-        self._write_objects(records, with_all=needs_plan)
+        self._copy_records(records, with_all=needs_plan)
         report, is_first = write_report(
             own_report,
             records,
@@ -437,10 +437,10 @@ class _MemoryRun:
         )
         return settled._replace(report=report, is_first=is_first, is_own=report == own_report)
 
-    def _write_objects(self, records: RunRecords, *, with_all: bool) -> None:
+    def _copy_records(self, records: RunRecords, *, with_all: bool) -> None:
         """Copy the outcomes to the run store or, with `with_all`, all records but the report.
 
-        `write_report` writes the report and its page. The metrics of the plan are recorded here.
+        `write_report` writes the report and its page. The plan is final now: it is measured here.
         """
         plan = self._records.find_plan()
         if plan is not None:

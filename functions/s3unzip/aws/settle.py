@@ -66,7 +66,7 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
         return {}
     if not {"state", "execution"} <= event.keys():
         raise UsageError(f"the input has no state or no execution; its fields are {sorted(event)}")
-    if "wait" in event["state"]:
+    if "wait" in event["state"]:  # no member is written, so the route of the run does not matter
         return _extract_newer_version(
             convert_input(event["state"], RunInput).run, config, config.context(invocation)
         )
@@ -118,7 +118,7 @@ def _end_failed(
         logger.info("run continues", status=detail["status"])
         return
     began = _find_start(config, detail, ended)
-    # An execution that resumed the run has no request in its input: use the first execution's.
+    # The input of a later execution may have no request: use that of the first execution.
     if run_input.request is None:
         first = find_execution(config, execution_name(run))
         if first is not None:
