@@ -23,7 +23,7 @@ WILDCARDS = frozenset("*?[")
 MAX_TRANSITIONS = 20_000  # maximum number of transitions that an automaton keeps: about 4 MB
 _TOKEN = re.compile(r"\*\*/|\*\*|\*|\?|\[[^\]]+\]|.", re.DOTALL)
 _ANY_FOLDER = "**/"
-_LEADING_SLASHES = "/*"  # our own token, which no pattern contains; matches any number of slashes
+_LEADING_SLASHES = "/*"  # token for any number of slashes; no token of a pattern looks like this
 _SEPARATORS = {_ANY_FOLDER, "**", _LEADING_SLASHES, "/"}
 _WILD = {_ANY_FOLDER: "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]", _LEADING_SLASHES: "/*+"}
 

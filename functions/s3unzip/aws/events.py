@@ -280,9 +280,10 @@ def redeliver_later(
     """Log why a message could not be handled; make SQS deliver it again after some seconds.
 
     With the default of five attempts, a message that always fails is in the dead-letter queue after
-    at most 215 s plus the time that the attempts take. Each wait is shortened at random by up to
-    half, so that the messages of a burst do not return at the same moment. If every fault is a
-    `UsageError`, waiting does not help, so the message returns after `USAGE_WAIT`.
+    at most 325 s plus the time that the attempts take: SQS moves it after the fifth wait. Each wait
+    is shortened at random by up to half, so that the messages of a burst do not return at the same
+    moment. If every fault is a `UsageError`, waiting does not help, so the message returns after
+    `USAGE_WAIT`.
 
     Args:
         receipt: the receipt handle of the message.
