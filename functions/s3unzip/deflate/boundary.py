@@ -30,7 +30,7 @@ from s3unzip.deflate.segments import FIRST_WINDOW, InflateError, Read, Segmentat
 LOOKAHEAD: Final = 1 << 20
 READ_BYTES: Final = 1 << 19  # number of bytes that `locate_boundary` searches at a time
 
-_MAX_TRIAL_OUTPUT: Final = 64 << 20  # bytes of output after which a trial stops: the header is real
+_MAX_TRIAL_OUTPUT: Final = 64 << 20  # bytes of output after which a trial has passed
 _TRIAL_PIECE: Final = 1 << 20  # maximum output of one call, in bytes
 _CHUNK_BYTES: Final = 32 << 10  # bytes to test in one step; the arrays for a step need about 6 MB
 
@@ -138,7 +138,7 @@ def _read_bits(words64: NDArray[np.uint64], offsets: NDArray[np.int64]) -> NDArr
 
 
 def _inflates(data: bytes, bit: int, input_bytes: int, *, uses_zlib: bool, at_end: bool) -> bool:
-    """Return whether `input_bytes` bytes of `data` are a valid stream from position `bit`.
+    """Return whether `input_bytes` bytes of `data`, from position `bit`, are a valid stream.
 
     If fewer bytes follow, all of them must be valid. `at_end` has the same meaning as in
     `find_boundary`. zlib refuses more streams than ISA-L does.

@@ -80,7 +80,7 @@ class ScannedSegment(Record, frozen=True, tag="scanned 3"):
     stop_bit: int | None  # None: the end of the stream
     arrival: Arrival
     first: bytes
-    second: bytes | None = None  # None: equal to the first
+    second: bytes | None = None  # None: equal to `first`
 
     def resolve(self, window: bytes, history: int) -> bytes:
         """Return the actual last bytes, which are the window of the next segment.

@@ -60,7 +60,7 @@ _FORM = struct.Struct("<4sHHHHHHI")
 # directory. Empty streams of other methods have up to 32 bytes (xz).
 _EMPTY_STREAM = {records.METHOD_STORED: 0, records.METHOD_DEFLATE: 5, records.METHOD_DEFLATE64: 5}
 _EMPTY_OTHER = 32
-# Only a deflated member with more compressed bytes can exceed its declared size by 4 GiB.
+# A deflated member must have more compressed bytes than this to exceed its declared size by 4 GiB.
 _MAX_UNWRAPPED = WRAP // records.MAX_DEFLATE_RATIO
 
 # The code and the message of the finding about a file of each of these Unix types.
@@ -306,7 +306,7 @@ class DirectoryReader:
         self._warnings[code] += 1
 
     def _correct_offset(self, sizes: Sizes) -> None:
-        """Set `_offset` from an offset that is relative to a disk, or is modulo 4 GiB."""
+        """Set `_offset` from a declared offset that is relative to a disk, or modulo 4 GiB."""
         # If offsets are modulo 4 GiB, a member begins at the first matching offset after the end of
         # the preceding member. No member precedes the first one. Its declared offset is absolute,
         # because such an archive has one disk and no prefix.
@@ -393,7 +393,8 @@ class DirectoryReader:
         A header that is a directory only by its attributes, or by a backslash at the end of its
         name, becomes a file if it has content, so no data is lost. Otherwise, its size is ignored.
         """
-        # A file must have a path. A name that is only a backslash has none.
+        # A name that ends with a slash cannot be that of a file. A name that ends with a backslash
+        # can, if it has a path.
         cannot_be_file = name.is_directory and not (name.path and self._raw_name.endswith(b"\\"))
         if not name.is_directory:
             self._warnings["dir-attr-without-slash"] += 1
@@ -547,12 +548,12 @@ def _is_empty(form: _HeaderForm, crc32: int, sizes: Sizes) -> bool:
     method that is not in `_EMPTY_STREAM`, can have content even if the data is that short. Then the
     directory must declare no size, or have no data at all.
     """
+    can_have_content = form.is_encrypted or form.method not in _EMPTY_STREAM
+    if can_have_content and sizes.size:
+        return crc32 == 0 and sizes.compressed == 0
     max_empty = _EMPTY_STREAM.get(form.method, _EMPTY_OTHER)
     if form.is_encrypted:
         max_empty += Cipher(version=2, strength=3).overhead  # the overhead with the longest key
-    can_have_content = form.is_encrypted or form.method not in _EMPTY_STREAM
-    if can_have_content and sizes.size:
-        max_empty = 0
     return crc32 == 0 and sizes.compressed <= max_empty
 
 

@@ -117,7 +117,8 @@ class _SlicedStream:
         self._library = library
         self._decompress = decompress
         self._max_slice = max_slice
-        # Number of bytes that the library will still receive; None if it reports unused input.
+        # Number of bytes that the library will still receive, including `_input`. None: the library
+        # reports unused input.
         self._input_left = input_left
         self._input = memoryview(b"")  # bytes that the library has not used
         self._output = memoryview(b"")  # output of the last slice that was not returned yet
@@ -283,15 +284,14 @@ class _LzmaStream:
 
     The interface is that of bz2 and lzma. liblzma receives a header in the old `.lzma` format, with
     the same properties and the size, and then the raw stream. This lets the library find the end of
-    the stream (its end marker, if flag bit 1 is set) and enforce a memory limit. The dictionary
-    need not be larger than the member.
+    the stream (its end marker, if flag bit 1 is set) and enforce a memory limit.
     """
 
     def __init__(self, member: Member, policy: Policy) -> None:
         self._member = member
         self._declares_marker = bool(member.flags & records.FLAG_LZMA_EOS)
         self._output_left = member.size  # number of bytes that are still to be returned
-        self._input_left = member.compressed_size  # number of bytes that are still to be received
+        self._missing_input = member.compressed_size  # number of bytes that have not arrived yet
         self._memory_limit = min(policy.limits.decoder_memory, _MAX_DICTIONARY)
         self._stream: lzma.LZMADecompressor | None = None  # None until its header has arrived
         self._input: Buffer = b""  # bytes that liblzma has not received yet
@@ -309,12 +309,12 @@ class _LzmaStream:
         # the input is not cut inside the marker. Therefore, before the last byte of output, wait
         # until the rest of the input, or enough of it for a marker, has arrived.
         may_reach_marker = self._output_left <= 1 and not self._declares_marker
-        if may_reach_marker and self._input_left > 0 and len(self._input) < _MAX_MARKER:
+        if may_reach_marker and self._missing_input > 0 and len(self._input) < _MAX_MARKER:
             return True
         return self._stream.needs_input and not self._input
 
     def decompress(self, data: Buffer, max_length: int) -> Buffer:
-        self._input_left -= len(data)
+        self._missing_input -= len(data)
         self._input = b"".join((self._input, data))
         if self._stream is None and not self.needs_input:  # the header has arrived
             self._stream = self._start()
@@ -337,12 +337,13 @@ class _LzmaStream:
         properties = header[4]  # lc + 9 * lp + 45 * pb (5.8.8)
         lc = properties % 9
         lp = properties // 9 % 5
-        # liblzma does not support an lc + lp above 4. Properties of 225 (9 * 5 * 5) or more are
+        # liblzma supports an lc + lp of at most 4. Properties of 225 (9 * 5 * 5) or more are
         # invalid: liblzma refuses them.
         if properties < 225 and lc + lp > 4:
             self._member.fail(
                 "unsupported-method", f"lzma: properties 0x{properties:02x}: lc + lp is above 4"
             )
+        # No match can refer to more bytes than the member has, so a smaller dictionary is enough.
         dictionary = min(
             int.from_bytes(header[5:9], "little"), max(self._member.size, _MIN_DICTIONARY)
         )

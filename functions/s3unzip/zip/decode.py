@@ -230,6 +230,7 @@ def decode_member(
         return _inflate_whole(member, data, policy)
     if is_ordinary and member.method == records.METHOD_STORED:
         is_whole = len(data) == member.compressed_size
+        # Without spare bytes, there are no warnings.
         check_end(member, policy, ended=is_whole, spare=0, size=len(data))
         return Decoded(data, check_crc(member, isal_zlib.crc32(data)))
     decoder = MemberDecoder(member, policy, opened)
@@ -266,7 +267,7 @@ class _ZipCrypto:
         from _zipdecrypter import StandardZipDecrypter  # noqa: PLC0415
 
         self._member = member
-        self._opened = opened
+        self._opened = opened  # the local header; None if it was not read
         self._decrypt = StandardZipDecrypter(password)
         self.doubt = ""  # added to messages after the check byte has accepted the password
 

@@ -47,8 +47,8 @@ class DirectoryLocation(Struct, frozen=True):
 
     Add `prefix` to every offset that the archive declares. `entries` is the declared number of
     headers; use it only for comparison, and never to allocate memory. Without ZIP64 records,
-    `entries` is modulo 65,536, because several writers use 16-bit counts for any number of members.
-    If the archive `is_wrapped`, offsets are modulo 2^32 (see `wrapped`).
+    `entries` is the number modulo 65,536, because several writers use 16-bit counts for any number
+    of members. If the archive `is_wrapped`, offsets are modulo 2^32 (see `wrapped`).
     """
 
     start: int

@@ -140,7 +140,7 @@ class ArchiveBytes:
         self.warnings: list[str] = []
 
     def read(self, start: int, stop: int) -> Reads[bytes]:
-        """Return the bytes [start, stop) of the archive, or b"" if `start` is negative.
+        """Return those bytes [start, stop) that the archive has, or b"" if `start` is negative.
 
         Refuses the archive if fewer bytes than requested are received.
         """
@@ -302,14 +302,14 @@ def _join_zip64(
             yield from _check_without_zip64(archive, disks, eocd, at)
         return DirectoryEnd(_place_directory(disks, eocd, at), at, disks)
     locator_disk, locator_offset, disk_count = _ZIP64_LOCATOR.unpack(raw)
-    declared = disks.absolute(locator_disk, locator_offset)
+    declared_at = disks.absolute(locator_disk, locator_offset)  # offset of the ZIP64 end record
     directory = disks.absolute(eocd.directory_disk, eocd.directory_offset)
     # If the directory needs no ZIP64 record and overlaps the locator, these bytes belong to the
     # directory and only look like a locator, unless there is a ZIP64 record as well.
     if not needs_zip64 and directory + eocd.directory_size > locator_at:
-        yield from _refuse_ambiguous_zip64(archive, declared, locator_at)
+        yield from _refuse_ambiguous_zip64(archive, declared_at, locator_at)
         return DirectoryEnd(_place_directory(disks, eocd, at), at, disks)
-    record_at = yield from _find_zip64_record(archive, declared, locator_at)
+    record_at = yield from _find_zip64_record(archive, declared_at, locator_at)
     fixed = yield from archive.read(record_at, record_at + ZIP64_EOCD_LENGTH)
     zip64 = EndRecord._make(_ZIP64_EOCD.unpack(fixed))
     _compare_zip64(disks, eocd, zip64, at)
@@ -317,7 +317,7 @@ def _join_zip64(
     if locator_disk > disks.last or max(1, disk_count) != len(disks.starts):
         reject("multi-disk", f"the locator declares {disk_count} disks", locator_at)
     record = _place_directory(disks, zip64, record_at)
-    return DirectoryEnd(record, record_at, disks, locator_shift=record_at - declared)
+    return DirectoryEnd(record, record_at, disks, locator_shift=record_at - declared_at)
 
 
 def _place_directory(disks: Disks, record: EndRecord, at: int) -> EndRecord:
@@ -339,7 +339,9 @@ def _place_directory(disks: Disks, record: EndRecord, at: int) -> EndRecord:
     )
 
 
-def _refuse_ambiguous_zip64(archive: ArchiveBytes, declared: int, locator_at: int) -> Reads[None]:
+def _refuse_ambiguous_zip64(
+    archive: ArchiveBytes, declared_at: int, locator_at: int
+) -> Reads[None]:
     """Refuse a ZIP64 end record whose locator lies in a directory that needs no ZIP64 record.
 
     The caller has found such a locator. The function looks for the record at the offset that the
@@ -347,7 +349,7 @@ def _refuse_ambiguous_zip64(archive: ArchiveBytes, declared: int, locator_at: in
     like a locator: they are part of a name or of a comment.
     """
     last_at = locator_at - ZIP64_EOCD_LENGTH
-    for record_at in (declared, last_at):
+    for record_at in (declared_at, last_at):
         if 0 <= record_at <= last_at:
             raw = yield from archive.read(record_at, record_at + 4)
             if raw == ZIP64_EOCD_SIGNATURE:
@@ -379,7 +381,7 @@ def _check_without_zip64(
         reject("zip64-locator-missing", "no locator precedes the end record", at)
 
 
-def _find_zip64_record(archive: ArchiveBytes, declared: int, locator_at: int) -> Reads[int]:
+def _find_zip64_record(archive: ArchiveBytes, declared_at: int, locator_at: int) -> Reads[int]:
     """Return the offset of the ZIP64 end record, which must end at the locator.
 
     If offsets do not include the bytes before the archive, the offset in the locator is too low by
@@ -389,14 +391,14 @@ def _find_zip64_record(archive: ArchiveBytes, declared: int, locator_at: int) ->
     plain_at = locator_at - ZIP64_EOCD_LENGTH  # offset of a record without extensible data
     record_at = plain_at
     raw = yield from archive.read(plain_at, plain_at + ZIP64_LEAD)
-    if declared < plain_at and not raw.startswith(ZIP64_EOCD_SIGNATURE):
-        record_at = declared
-        raw = yield from archive.read(declared, declared + ZIP64_LEAD)
+    if declared_at < plain_at and not raw.startswith(ZIP64_EOCD_SIGNATURE):
+        record_at = declared_at
+        raw = yield from archive.read(declared_at, declared_at + ZIP64_LEAD)
     # A record at an offset above `plain_at` would not end at the locator.
-    if declared > plain_at or not raw.startswith(ZIP64_EOCD_SIGNATURE):
+    if declared_at > plain_at or not raw.startswith(ZIP64_EOCD_SIGNATURE):
         reject(
             "zip64-locator-mismatch",
-            f"it points to {declared}, but no record from there ends at {locator_at}",
+            f"it points to {declared_at}, but no record that begins there ends at {locator_at}",
             locator_at,
         )
     _check_zip64_length(archive, raw, record_at, locator_at)
@@ -406,10 +408,10 @@ def _find_zip64_record(archive: ArchiveBytes, declared: int, locator_at: int) ->
         archive.warn_or_refuse(
             "zip64-extensible-data", f"{extensible_length} bytes of extensible data", record_at
         )
-    elif declared < plain_at:  # the record is at `plain_at`; another may be at `declared`
-        raw = yield from archive.read(declared, declared + 4)
+    elif declared_at < plain_at:  # the record is at `plain_at`; another may be at `declared_at`
+        raw = yield from archive.read(declared_at, declared_at + 4)
         if raw == ZIP64_EOCD_SIGNATURE:
-            reject("multiple-zip64-eocd", f"records at {declared} and {plain_at}", declared)
+            reject("multiple-zip64-eocd", f"records at {declared_at} and {plain_at}", declared_at)
     return record_at
 
 

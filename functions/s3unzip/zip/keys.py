@@ -185,8 +185,8 @@ class KeyChecker:
         """Compare the keys of members whose folded keys have the same hash.
 
         If two keys are equal, the archive is refused; under a lenient policy, the earlier member is
-        dropped instead. One warning is counted if keys differ only in case, and one if they differ
-        only in Unicode form.
+        dropped instead. One warning is counted if keys differ in case, and one if they differ only
+        in Unicode form.
         """
         last_numbers: dict[str, int] = {}  # number of the last member with each key
         for number in numbers:
@@ -194,7 +194,8 @@ class KeyChecker:
             if key in last_numbers:
                 self._resolve_duplicate(last_numbers[key], number, cut_name(key))
             last_numbers[key] = number
-        # The keys share one hash, and nearly always one folded form.
+        # The keys share one hash, and nearly always one folded form. Keys with a different folded
+        # form are left out, so at most a warning is missing.
         folded_key = fold_key(next(iter(last_numbers)))
         keys = [key for key in last_numbers if fold_key(key) == folded_key]
         count_of_forms = len({fold_form(key) for key in keys})

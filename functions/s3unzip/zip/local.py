@@ -27,7 +27,7 @@ _LOCAL = struct.Struct("<4sxxHHHxxIIIHH")
 _DESCRIPTOR = struct.Struct("<III")  # CRC-32, compressed size, size
 _WIDE_DESCRIPTOR = struct.Struct("<IQQ")
 # Java's file system for ZIP keeps only this many bytes of each descriptor, whatever its form is.
-_COPIED_LENGTH = 16
+_CUT_LENGTH = 16
 
 
 class LocalHeader(Struct, frozen=True, gc=False):
@@ -164,7 +164,8 @@ def _compare_content(member: Member, header: LocalHeader, extras: records.Extras
 
     If a descriptor follows the data, the header can contain zeros or sentinels instead of these
     values. If the member is also encrypted, Info-ZIP writes the time, shifted by 16 bits, instead
-    of the CRC-32. For a stored member, Info-ZIP writes the length without the encryption.
+    of the CRC-32. If it is stored as well, Info-ZIP writes the length without the encryption, which
+    is accepted for every method.
     """
     sizes = records.resolve_zip64(extras, records.Sizes(header.size, header.compressed))
     local = (header.crc32, sizes.compressed, sizes.size)  # the order of all values below
@@ -315,8 +316,8 @@ def _check_descriptor(member: Member, opened: OpenedMember, tail: Buffer) -> tup
             if start.startswith(descriptor):
                 return len(descriptor), warnings
             # The next header begins 16 bytes after the data: Java has cut a longer descriptor.
-            if len(start) == _COPIED_LENGTH and descriptor.startswith(start):
-                return _COPIED_LENGTH, ["dd-cut"]
+            if len(start) == _CUT_LENGTH and descriptor.startswith(start):
+                return _CUT_LENGTH, ["dd-cut"]
     data_stop = member.offset + opened.data_start + member.compressed_size
     # If there is no descriptor, the next header begins where the data ends.
     next_signatures = (records.LOCAL_SIGNATURE, records.CENTRAL_SIGNATURE)

@@ -266,10 +266,10 @@ class Index(Struct, frozen=True):
 
     `members` contains the members that can be read, in the order of their offsets. `selected`
     contains the members to extract. `failures` contains the selected members that fail before their
-    data is read, with the reasons, in directory order. Names that are no keys are cut. `first` is
-    the offset of the first local header, or of the directory if there are no local headers.
-    `warnings` contains the number of warnings for each code. A member that `is_wrapped` can have
-    more bytes than it declares, up to `inflation` bytes for each of its compressed bytes.
+    data is read, with the reasons, in directory order. A name that cannot be a key is cut.
+    `first` is the offset of the first local header, or of the directory if there are no local
+    headers. `warnings` contains the number of warnings for each code. A member that `is_wrapped`
+    can have more bytes than it declares, up to `inflation` bytes for each of its compressed bytes.
     """
 
     table: HeaderTable

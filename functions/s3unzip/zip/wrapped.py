@@ -60,17 +60,18 @@ def guess_size(low_bits: int, compressed: int) -> int:
 def find_long_members(table: HeaderTable, start: int) -> Reads[dict[int, int]]:
     """Return how many 4 GiB wraps to add to each long member's length, by header number.
 
-    The offsets in `table` are the smallest possible offsets, and the directory begins at `start`.
-    The function first looks for the local headers before and after each multiple of 4 GiB. They
-    show that the directory is in the order of the offsets, and they divide the headers into spans.
-    Then each span is halved until it contains only one member, or until all of its members have
-    their declared lengths.
+    `table` has at least one header. Its offsets are the smallest possible offsets, and the
+    directory begins at `start`. The function first looks for the local headers before and after
+    each multiple of 4 GiB. They show that the directory is in the order of the offsets, and they
+    divide the headers into spans. Then each span is halved until it contains only one member, or
+    until all of its members have their declared lengths.
 
     Raises:
         RejectedError: the local headers do not prove that there is only one interpretation.
     """
     total = (start - table.stops[-1]) // WRAP  # number of wraps to add to all lengths together
-    # How many 4 GiB wraps to add to the smallest possible offset, by header number.
+    # How many 4 GiB wraps to add to the smallest possible offset, by header number. The number
+    # after the last header stands for the directory.
     wraps = {0: 0, len(table.offsets): total}
     probes_left = MAX_PROBES
 
