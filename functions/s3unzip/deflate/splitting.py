@@ -72,8 +72,8 @@ class ScannedSegment(Record, frozen=True, tag="scanned 3"):
 
     `first` and `second` are the last 32 KiB of output after the first and the second invented
     window. If the segment has less output, both begin with the end of the invented window, so the
-    positions of those bytes are also known. `first` is shorter only for segment 0, and is empty if
-    the ending is "missed" or "broken".
+    positions of those bytes are also known. `first` is empty if the ending is "missed" or "broken".
+    Otherwise, it is shorter than 32 KiB only for segment 0.
     """
 
     start_bit: int

@@ -194,8 +194,8 @@ class KeyChecker:
             if key in last_numbers:
                 self._resolve_duplicate(last_numbers[key], number, cut_name(key))
             last_numbers[key] = number
-        # The keys share one hash, and nearly always one folded form. Keys with a different folded
-        # form are left out, so at most a warning is missing.
+        # The keys share one hash. A key with a different folded form shares it only by chance, and
+        # is left out.
         folded_key = fold_key(next(iter(last_numbers)))
         keys = [key for key in last_numbers if fold_key(key) == folded_key]
         count_of_forms = len({fold_form(key) for key in keys})
@@ -203,15 +203,15 @@ class KeyChecker:
         self.warnings["unicode-collision"] += count_of_forms < len(keys)
         self.warnings["case-collision"] += count_of_forms > 1
 
-    def _resolve_duplicate(self, earlier: int, number: int, key: str) -> None:
+    def _resolve_duplicate(self, earlier: int, number: int, shown_key: str) -> None:
         """Refuse an archive with two members that have the same key, or drop the earlier member."""
         if not self._policy.lenient:
             raise RejectedError(
                 Finding(
                     "duplicate-name",
-                    f"members {earlier} and {number} are {key!r}",
+                    f"members {earlier} and {number} are {shown_key!r}",
                     self._table.offsets[number],
-                    key,
+                    shown_key,
                 )
             )
         self.warnings["duplicate-name"] += 1
