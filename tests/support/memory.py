@@ -234,10 +234,6 @@ class MemoryBucket:
             if pending.key.startswith(prefix):
                 yield Upload(pending.key, upload_id)
 
-    def parts(self, upload: Upload) -> Sequence[Part]:
-        """Return the parts of an upload; no port needs it, a server over the bucket does."""
-        return [part for _, (part, _) in sorted(self._pending(upload).parts.items())]
-
     def copies_from(self, source: Location, pin: Pin) -> bool:
         return self.copies and not pin.parts
 

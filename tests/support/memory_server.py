@@ -63,9 +63,6 @@ class MemoryS3(HttpServer):
         if not asked.bucket:
             names = "".join(f"<Bucket><Name>{name}</Name></Bucket>" for name in self.buckets)
             return _xml("ListAllMyBucketsResult", f"<Buckets>{names}</Buckets>")
-        if asked.method == "PUT" and not asked.key:
-            self._create_bucket(asked.bucket)
-            return Reply(200)
         bucket = self.buckets.get(asked.bucket)
         if bucket is None:
             raise RefusalError(404, "NoSuchBucket")
@@ -139,9 +136,6 @@ def _of_object(bucket: MemoryBucket, asked: Asked, buckets: dict[str, MemoryBuck
     if asked.method == "PUT" and "x-amz-copy-source" not in asked.headers:
         etag = bucket.put(asked.key, asked.body, _facts_of(asked), if_absent=_is_if_absent(asked))
         return Reply(200, headers={"ETag": f'"{etag}"'})
-    if asked.method == "DELETE":
-        bucket.delete([asked.key])
-        return Reply(204)
     if asked.method in {"GET", "HEAD"}:
         return _read(bucket, asked)
     raise RefusalError(501, "NotImplemented")
@@ -206,8 +200,6 @@ def _read(bucket: MemoryBucket, asked: Asked) -> Reply:
     pin = bucket.head_source(model.Location("s3", asked.bucket, asked.key))
     if asked.headers.get("if-match") not in {None, pin.etag}:  # the port pins every read by it
         raise RefusalError(412, "PreconditionFailed")
-    if asked.headers.get("if-none-match") == pin.etag:
-        return Reply(304, headers={"ETag": pin.etag or ""})
     stored = bucket.objects[asked.key]
     headers = {
         **{f"{METADATA}{name}": value for name, value in stored.facts.metadata.items()},

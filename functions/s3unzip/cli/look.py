@@ -321,10 +321,10 @@ def print_verification(verification: "s3unzip.Verification", out: TextIO) -> Non
         )
     out.writelines(f"  {count:,} {PROOFS[proof]}\n" for proof, count in verification.proofs.items())
     requests = verification.requests
-    seconds = max(verification.seconds, 0.001)  # the seconds are rounded, possibly to 0
     out.write(
         f"  in {show_seconds(verification.seconds)}: "
-        f"{verification.members / seconds:,.0f} objects/s, "
+        # The seconds are rounded, possibly to 0.
+        f"{verification.members / max(verification.seconds, 0.001):,.0f} objects/s, "
         f"{requests.list:,} LIST, {requests.head:,} HEAD, {requests.get:,} GET\n"
     )
     for difference in verification.differences:
