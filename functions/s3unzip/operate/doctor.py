@@ -411,7 +411,13 @@ def diagnose(
         yield run_check(name, partial(check, runs))
     try:
         routes = runs.config.routes
-    except S3UnzipError:  # the checks above have reported it
+    except S3UnzipError as error:
+        yield CheckResult(
+            "settings",
+            WARNING,
+            f"not read, so no route is checked and no canary is tried: {error}",
+            "see the checks above",
+        )
         return
     for number, defaults in enumerate(routes):
         if defaults.route is not None:  # always true here, but the type checker does not know
@@ -424,11 +430,13 @@ def diagnose(
 
 def _read_alarms(runs: DeployedRuns) -> list[Any]:
     """Return the alarms of the stack, at most as many as fit into one request."""
-    # `resource_names` never returns an empty list. Without names, CloudWatch would describe all
-    # alarms of the account.
-    names = runs.resource_names(ALARM)[:MAX_NAMES]
     return list(
         runs.ask(
-            "cloudwatch:DescribeAlarms", "MetricAlarms", AlarmNames=names, MaxRecords=MAX_NAMES
+            "cloudwatch:DescribeAlarms",
+            "MetricAlarms",
+            # `resource_names` never returns an empty list. Without names, CloudWatch would describe
+            # all alarms of the account.
+            AlarmNames=runs.resource_names(ALARM)[:MAX_NAMES],
+            MaxRecords=MAX_NAMES,
         )
     )

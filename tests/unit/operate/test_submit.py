@@ -13,7 +13,7 @@ from s3unzip.aws.environment import load_config
 from s3unzip.cli import deployed
 from s3unzip.errors import ServiceFaultError
 from s3unzip.model import Location, Route, Verdict
-from s3unzip.operate.checks import FAILURE, FUNCTION, OK, check_route
+from s3unzip.operate.checks import FAILURE, FUNCTION, OK, WARNING, check_route
 from s3unzip.operate.doctor import diagnose
 from s3unzip.operate.submit import ATTEMPTS, LONGEST_WAIT, list_archives, send_events
 from s3unzip.printable import show_count
@@ -22,7 +22,7 @@ from tests.docs.test_json import check_lines
 from tests.support.processes import Ended, Program
 from tests.support.servers import Reply
 from tests.support.zips import Entry, build
-from tests.unit.operate.conftest import GOOD, Site, answering, resource
+from tests.unit.operate.conftest import GOOD, Site, answering, deny, expect, resource
 
 BUCKET = "s3://arrivals/"
 ARCHIVE = build(Entry("a", b"a" * 500))
@@ -400,8 +400,10 @@ def test_missing_archives_of_routes(traveller: Shell) -> None:
 
 
 def test_doctor_checks_each_route(routed: Site) -> None:
-    """A route whose bucket is gone is a failure with its name."""
+    """A route whose bucket is gone is a failure with its name; settings not read are a warning."""
     runs = routed.runs
+    with answering(runs, deny, "lambda"):
+        expect([*diagnose(runs)][-1], WARNING, "no canary is tried: lambda:GetFunctionConfig")
     runs.resources = (resource("FunctionsPlan1", FUNCTION, "plan"),)
     allowed = (
         b"<SimulatePrincipalPolicyResponse><SimulatePrincipalPolicyResult><EvaluationResults>"
@@ -415,5 +417,4 @@ def test_doctor_checks_each_route(routed: Site) -> None:
         OK,
     )
     routed.account.client("s3").delete_bucket(Bucket="acme-members")
-    answer = check_route(routed.runs, 0, Route("acme"))
-    assert (answer.status, answer.message) == (FAILURE, "acme-members does not exist")
+    expect(check_route(routed.runs, 0, Route("acme")), FAILURE, "acme-members does not exist")
