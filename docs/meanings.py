@@ -165,8 +165,8 @@ are right; a Deflate64 block without distance codes (RFC 1951, 3.2.7) fails as `
 """,
     "metrics": """\
 Namespace `s3unzip`; dimensions `service` and `environment`. The functions write the metrics into
-their logs (embedded metric format). The same lines name the run and the archive. The
-[dashboard](../howto/dashboard.md) draws each of them.
+their logs (embedded metric format). The same lines name the run, if there is one, and at
+its end the archive. The [dashboard](../howto/dashboard.md) draws each of them.
 """,
     "events": """\
 An archive starts a run when S3 announces `Object Created` through EventBridge. With `ingest.scan`

@@ -72,9 +72,9 @@ _ADVICE = {
     "name-reserved": "Rename the member, or run without --marker. If the key is that of the "
     "archive, give another --prefix.",
     "key-too-long": "Shorten the key with --prefix or --key-template, or rename the member.",
-    "encrypted": "Give the password with --password-file or S3UNZIP_PASSWORD; "
-    "in an environment, set password_secret. Then start again with s3unzip run: s3unzip resume "
-    "does not read these members.",
+    "encrypted": "Give the password with --password-file or S3UNZIP_PASSWORD, and start again with "
+    "s3unzip run; in an environment, set password_secret, deploy, and put the archive again: "
+    "s3unzip resume does not read these members.",
     "encrypted-directory": DECRYPT,
     "strong-encryption": DECRYPT,
     "wrong-password": "Try again with the right password, in --password-file or S3UNZIP_PASSWORD: "
