@@ -26,22 +26,34 @@ class Output(NamedTuple):
 OUTPUTS = (
     Output("ls", "ls", "a member", (ListedMember,)),
     Output("plan", "estimate", "the estimate", (Estimate,)),
-    Output("run", "run", "the report, then an archive inside the archive", (Report, NestedRun)),
+    Output(
+        "run",
+        "run",
+        "the report; further lines: an archive inside the archive",
+        (Report, NestedRun),
+    ),
     Output(
         "run SRC SRC DEST",
         "batch",
-        "how all archives ended; also those of a folder, a prefix or a glob",
+        "how all archives ended, also if SRC is a folder, a prefix or a glob",
         (Batch,),
     ),
     Output("run --dry-run", "dry-run", "a member", (Decision,)),
     Output("test", "report", "the report", (Report,)),
     Output("verify", "verification", "what was found", (Verification,)),
-    Output("verify --objects FILE", "objects", "a line of FILE: an object", (ComparedObject,)),
+    Output(
+        "verify --objects FILE", "objects", "an object; the lines are in FILE", (ComparedObject,)
+    ),
     Output("runs", "runs", "a run", (ListedRun,)),
     Output("show", "report", "the report", (Report,)),
     Output("show --failures", "failures", "a member that failed", (lines.FailedMember,)),
-    Output("watch", "watch", "the figures, last the report", (RunProgress, Report)),
-    Output("resume", "run", "the report, then an archive inside the archive", (Report, NestedRun)),
+    Output("watch", "watch", "the figures; the last line is the report", (RunProgress, Report)),
+    Output(
+        "resume",
+        "run",
+        "the report; further lines: an archive inside the archive",
+        (Report, NestedRun),
+    ),
     Output(
         "resume --env NAME",
         "resume",
@@ -57,9 +69,9 @@ OUTPUTS = (
 TEXT = """\
 ## JSON
 
-Each command with output has `--json`; only `cat` has not, because its output is the members' bytes.
-JSON is on stdout, one value a line. Messages and progress are on stderr. Values that are not set
-may be left out. The exit code is the same as without `--json`.
+Every command with output has `--json`, except `cat`, whose output is the members' bytes. JSON is on
+stdout, one value a line. Messages and progress are on stderr. Values that are not set may be left
+out. The exit code is the same as without `--json`.
 """
 
 
@@ -69,4 +81,6 @@ def make_json_section() -> str:
         (f"`{one.command}`", one.title, f"[{one.schema}]({one.schema}.schema.json)")
         for one in OUTPUTS
     )
-    return f"{TEXT}\n{make_table(('command with `--json`', 'a line is', 'schema'), rows)}"
+    return (
+        f"{TEXT}\n{make_table(('command with `--json`', 'what a line describes', 'schema'), rows)}"
+    )

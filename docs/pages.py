@@ -77,7 +77,7 @@ def make_cli() -> str:
             ("variable", "what it does"),
             ((f"`{name}`", text) for name, text in sorted(HOST_VARIABLES.items())),
         ),
-        "Exit codes: [errors.md](errors.md).",
+        "The page [errors.md](errors.md) lists the exit codes.",
     ]
     return "\n".join(parts) + "\n"
 
@@ -118,9 +118,9 @@ def make_settings() -> str:
         TEXTS["options"],
         _fields(model.Options),
         "## Environment variables of the functions\n",
-        f"{first_sentence(settings.Variable)} They are made from the file: set the file.\n",
+        f"{first_sentence(settings.Variable)} The stack makes them from the file.\n",
         make_table(
-            ("variable", "holds"),
+            ("variable", "value"),
             (
                 (f"`{settings.Variable[name].value}`", declared.comment or plain_words(name))
                 for name, declared in read_declarations(settings.Variable).items()
@@ -275,7 +275,8 @@ def make_checks() -> str:
         "# Checks\n",
         TEXTS["checks"],
         make_table(
-            ("code", "check", "seen in", "does", "`--lenient`", "meaning", "what to do"), rows
+            ("code", "check", "found in", "effect", "with `--lenient`", "meaning", "what to do"),
+            rows,
         ),
         "## Codes that are not about the archive\n",
         make_table(
@@ -305,7 +306,7 @@ def make_metrics() -> str:
         ),
         "## Alarms\n",
         "Each alarm's description says what to do:\n",
-        make_table(("alarm", "above", "what to do"), read_alarms()),
+        make_table(("alarm", "rings above", "what to do"), read_alarms()),
     ]
     return "\n".join(parts)
 
@@ -326,14 +327,14 @@ def make_events() -> str:
         "## In\n",
         TEXTS["events"],
         "## Out\n",
-        f"One EventBridge event a run, source `{events.SOURCE}`, on the bus `event_bus`:\n",
+        f"Each run sends an event with the source `{events.SOURCE}` to the bus `event_bus`:\n",
         make_table(
             ("`detail-type`", "verdict"),
             ((f"`{title}`", f"`{verdict}`") for verdict, title in events.EVENT_TITLES.items()),
         ),
-        "Its `detail` ([schema](event.schema.json)):\n",
+        "The `detail` of the event ([schema](event.schema.json)):\n",
         make_table(("field", "type", "meaning"), fields),
-        "A run that is resumed announces itself again. A rule for what did not end well:\n",
+        "A resumed run sends another event when it ends. A rule for runs that did not end well:\n",
         "```json",
         '{"source": ["s3unzip"], "detail-type": ["Archive Rejected", "Archive Failed"]}',
         "```",

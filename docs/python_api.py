@@ -11,24 +11,24 @@ from docs.markdown import make_table
 FUNCTIONS = ("open_archive", "extract", "verify")
 OBJECTS = ("Archive", "ArchiveMember", "Progress")
 INTRODUCTION = """\
-How to use it: [Use s3unzip from Python](../howto/python.md). `dir(s3unzip)` lists the public names.
+[Use s3unzip from Python](../howto/python.md) is the guide. `dir(s3unzip)` lists the public names.
 Modules are loaded when a name is first used, so `import s3unzip` is cheap.
 """
 STABILITY = """\
-* The names on this page, their documented arguments and attributes, and the names that
-  `s3unzip.zip`, `s3unzip.zip.decode` and `s3unzip.deflate` offer change in an incompatible way only
-  with a new major version. Before version 1.0 a minor version may change them, and the changelog
-  says so.
+* These names change in an incompatible way only with a new major version: the names on this page
+  with their documented arguments and attributes, and the public names of `s3unzip.zip`,
+  `s3unzip.zip.decode` and `s3unzip.deflate`. Before version 1.0 a minor version may change them;
+  the changelog says so.
 * New arguments have defaults and are passed by keyword. New fields, checks and errors may appear in
-  any version; a new error is below an existing one.
+  any version; a new error is a subclass of an existing one.
 * Everything else may change at any time: other modules, names that begin with an underscore, texts
   of messages, and representations.
 * The package is typed (`py.typed`). The types of public names are part of the promise.
 """
 ERRORS = """\
 `errors.S3UnzipError` is the root of [the error tree](errors.md). The cores raise
-`errors.ArchiveError`: `RejectedError`, `MemberError` and `DeflateError`. A `ValueError` from a core
-means that its caller broke a documented rule.
+subclasses of `errors.ArchiveError`: `RejectedError`, `MemberError` and `DeflateError`. A
+`ValueError` from a core means that the caller broke a documented rule.
 """
 THREADS = """\
 Several threads may use one `Archive`, and so may forked processes, unless it reads an open file.

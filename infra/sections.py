@@ -44,7 +44,7 @@ class StackSection(Section):
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9-]{0,60}$")]
     retain: bool  # keep buckets, dead letters and logs when the stack is destroyed
-    account: AccountId | None = None  # None: the account of the credentials
+    account: AccountId | None = None  # account of the stack; None: that of the credentials
     region: Annotated[str, Field(pattern=r"^[a-z]{2,4}(-[a-z]+)+-\d$")] | None = None
     tags: dict[str, str] = Field(default={}, max_length=49)  # 50 with the stack's own
     permissions_boundary: PolicyArn | None = None  # of every role that the stack creates
@@ -56,15 +56,15 @@ class BucketSection(Section):
 
     existing: BucketName | None = None
     prefix: KeyPrefix = ""
-    kms_key: KmsKeyArn | None = None  # of an existing bucket: the functions get rights on it
+    kms_key: KmsKeyArn | None = None  # key of an existing bucket; the functions get rights on it
 
 
 class IngestSection(BucketSection):
     """Where archives arrive."""
 
     suffix: KeySuffix = ".zip"
-    versioned: bool = True  # of an existing bucket: whether versioning is on; tags need versions
-    expire_days: Days | None = None  # of a created bucket: days after which archives are deleted
+    versioned: bool = True  # whether an existing bucket keeps versions; tags need versions
+    expire_days: Days | None = None  # days after which a created bucket deletes archives
     topic: TopicArn | None = None  # an SNS topic to which S3 or another account sends the events
     scan: Literal["guardduty"] | None = None  # open only archives that GuardDuty found clean
     request_payer: bool = False  # pay for reading archives from a Requester Pays bucket
@@ -73,8 +73,8 @@ class IngestSection(BucketSection):
 class DestinationSection(BucketSection):
     """Where members go."""
 
-    owner: AccountId | None = None  # of an existing bucket: refuse any other owner
-    versioned: bool = False  # of a created bucket: keep overwritten objects without a time limit
+    owner: AccountId | None = None  # required owner of an existing bucket
+    versioned: bool = False  # let a created bucket keep overwritten objects, without a time limit
 
 
 class WorkSection(BucketSection):
@@ -86,7 +86,7 @@ class WorkSection(BucketSection):
 class RouteDestinationSection(BucketSection):
     """Where members of a route go; without `existing`, to the bucket of `[destination]`."""
 
-    owner: AccountId | None = None  # of an existing bucket: refuse any other owner
+    owner: AccountId | None = None  # required owner of an existing bucket
 
 
 class RouteSection(Section):

@@ -688,11 +688,11 @@ class Stop(Struct, frozen=True):
 class Verdict(StrEnum):
     """How a run ended."""
 
-    COMPLETED = "COMPLETED"
-    COMPLETED_WITH_ERRORS = "COMPLETED_WITH_ERRORS"
-    REJECTED = "REJECTED"  # ambiguous or broken directory: nothing was written
+    COMPLETED = "COMPLETED"  # no member failed
+    COMPLETED_WITH_ERRORS = "COMPLETED_WITH_ERRORS"  # some members failed
+    REJECTED = "REJECTED"  # the archive was refused: nothing was written
     SOURCE_CHANGED = "SOURCE_CHANGED"
-    FAILED = "FAILED"  # a service fault or unfinished work: the run can be resumed
+    FAILED = "FAILED"  # a service failed, or work is left: the run can be resumed
 
     @property
     def exit_code(self) -> int:

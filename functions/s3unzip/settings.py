@@ -47,22 +47,22 @@ OTHER_BUCKETS = {
 class Variable(StrEnum):
     """Environment variables that the stack sets for its functions."""
 
-    ENVIRONMENT = "S3UNZIP_ENVIRONMENT"
+    ENVIRONMENT = "S3UNZIP_ENVIRONMENT"  # name of the environment
     STACK = "S3UNZIP_STACK"  # name of the stack, by which commands find the environment
-    WORK_BUCKET = "S3UNZIP_WORK_BUCKET"
-    WORK_PREFIX = "S3UNZIP_WORK_PREFIX"
-    DESTINATION = "S3UNZIP_DESTINATION"  # s3://bucket/prefix/
-    DESTINATION_OWNER = "S3UNZIP_DESTINATION_OWNER"  # account id or empty
+    WORK_BUCKET = "S3UNZIP_WORK_BUCKET"  # name of the work bucket
+    WORK_PREFIX = "S3UNZIP_WORK_PREFIX"  # `work.prefix`
+    DESTINATION = "S3UNZIP_DESTINATION"  # location of members: s3://bucket/prefix/
+    DESTINATION_OWNER = "S3UNZIP_DESTINATION_OWNER"  # account id of the bucket's owner, or empty
     DESTINATION_KMS_KEY = "S3UNZIP_DESTINATION_KMS_KEY"  # ARN of the key; empty: SSE-S3
-    TRIGGER_BUCKET = "S3UNZIP_TRIGGER_BUCKET"
-    TRIGGER_PREFIX = "S3UNZIP_TRIGGER_PREFIX"
-    TRIGGER_SUFFIX = "S3UNZIP_TRIGGER_SUFFIX"
+    TRIGGER_BUCKET = "S3UNZIP_TRIGGER_BUCKET"  # name of the ingest bucket
+    TRIGGER_PREFIX = "S3UNZIP_TRIGGER_PREFIX"  # `ingest.prefix`
+    TRIGGER_SUFFIX = "S3UNZIP_TRIGGER_SUFFIX"  # `ingest.suffix`
     ROUTES = "S3UNZIP_ROUTES"  # a JSON array of the routes in their order, or empty
     SCAN = "S3UNZIP_SCAN"  # "guardduty" to open archives only after their scan, or empty
     REQUEST_PAYER = "S3UNZIP_REQUEST_PAYER"  # "requester" to pay for reading archives, or empty
-    STATE_MACHINE = "S3UNZIP_STATE_MACHINE_ARN"
+    STATE_MACHINE = "S3UNZIP_STATE_MACHINE_ARN"  # ARN of the state machine
     QUEUE = "S3UNZIP_QUEUE_URL"  # URL of the intake queue
-    EVENT_BUS = "S3UNZIP_EVENT_BUS"
+    EVENT_BUS = "S3UNZIP_EVENT_BUS"  # name of the event bus
     OPTIONS = "S3UNZIP_OPTIONS"  # model.Options as JSON
     AFTER_SUCCESS = "S3UNZIP_AFTER_SUCCESS"  # model.AfterSuccess as JSON, or empty
     TUNING = "S3UNZIP_TUNING"  # Tuning as a JSON object with the values that are not defaults
@@ -105,7 +105,7 @@ METRICS = {
     "ReadRequests": "Count",  # GET and HEAD requests of plans and tasks
     "WriteRequests": "Count",  # PUT, COPY, POST and LIST requests of plans and tasks
     "S3Throttles": "Count",  # requests that S3 answered with "slow down"
-    "PutLatency": "Milliseconds",  # mean over one task
+    "PutLatency": "Milliseconds",  # mean latency of the PUTs of one task
 }
 
 
