@@ -16,7 +16,7 @@ import itertools
 import re
 from datetime import UTC, datetime
 from functools import cache
-from pathlib import Path
+from pkgutil import get_data
 
 from s3unzip.context import Context
 from s3unzip.explanations import advise
@@ -119,8 +119,9 @@ def _make_template() -> str:
 
 
 def _read_asset(name: str) -> str:
-    # `read_text` converts CR LF to LF, as browsers do before they hash the text.
-    return (Path(__file__).with_name("assets") / name).read_text(encoding="utf-8")
+    # `get_data` also reads from a package in a ZIP archive (zipapp). Browsers convert CR LF to LF
+    # before they hash the text.
+    return (get_data("s3unzip.settling", f"assets/{name}") or b"").decode().replace("\r\n", "\n")
 
 
 def _hash(asset: str) -> str:

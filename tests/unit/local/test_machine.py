@@ -370,6 +370,12 @@ print(s3unzip.extract(sys.argv[1], sys.argv[2], workers=2, stores=stores, tuning
     [
         "import sys",
         "import sys, pathlib; sys.path.insert(0, pathlib.Path())",
+        # The package is in a ZIP archive, as in a zipapp.
+        (
+            f"package = {str(Path(__file__).parents[3] / 'functions')!r}\n"
+            "import shutil, sys\n"
+            "sys.path.insert(0, shutil.make_archive(sys.argv[3], 'zip', package))"
+        ),
         "import sys; sys.executable = None",  # a program that embeds Python
         "import sys; sys.executable = '/bin/false'",  # as uWSGI sets it
         "import sys; sys.executable, sys.frozen = '/bin/false', True",  # as PyInstaller makes it
