@@ -295,6 +295,16 @@ def check_alarms(runs: DeployedRuns) -> Answer:
     """Does every alarm of the stack exist and have an action, and is none in the state ALARM?"""
     alarms = _read_alarms(runs)
     deleted = {*runs.resource_names(ALARM)} - {alarm["AlarmName"] for alarm in alarms}
+    # An alarm without an action may be in ALARM, too, and nobody was notified of it.
+    ringing = [alarm["AlarmName"] for alarm in alarms if alarm.get("StateValue") == "ALARM"]
+    if ringing:
+        return Answer(
+            WARNING,
+            f"in ALARM: {', '.join(ringing)}",
+            "docs/howto/dashboard.md says what to do for each",
+        )
+    if deleted:
+        return Answer(WARNING, f"somebody has deleted {', '.join(sorted(deleted))}", RESTORE)
     silent = [
         alarm["AlarmName"]
         for alarm in alarms
@@ -307,15 +317,6 @@ def check_alarms(runs: DeployedRuns) -> Answer:
             f"action, so nobody is notified: {', '.join(silent)}",
             SET_EMAIL,
         )
-    ringing = [alarm["AlarmName"] for alarm in alarms if alarm.get("StateValue") == "ALARM"]
-    if ringing:
-        return Answer(
-            WARNING,
-            f"in ALARM: {', '.join(ringing)}",
-            "docs/howto/dashboard.md says what to do for each",
-        )
-    if deleted:
-        return Answer(WARNING, f"somebody has deleted {', '.join(sorted(deleted))}", RESTORE)
     return Answer(OK, f"{len(alarms)} alarms, each with an action, none in ALARM")
 
 

@@ -597,23 +597,23 @@ def _put_alarm(account: Account, *actions: str, name: str = "DeadLetters", **mor
 
 
 def test_alarms(runs: DeployedRuns, account: Account) -> None:
-    """An alarm without action tells nobody; one that is on is named."""
+    """An alarm without action tells nobody; one that is on is named, also without action."""
     runs.resources = RESOURCES
     check(runs, "alarms", WARNING, "somebody has deleted DeadLetters", RESTORE)
     check(runs, "subscriptions", WARNING, "do not publish to a topic")
     _put_alarm(account, WAKE)
     check(runs, "alarms", OK, "1 alarms")
     runs.resources += (resource("AlarmsOther1", "AWS::CloudWatch::Alarm", "Other"),)
+    _put_alarm(account, WAKE, ActionsEnabled=False)
+    check(runs, "alarms", WARNING, "somebody has deleted Other", RESTORE)
+    _put_alarm(account, WAKE, name="Other")
+    check(runs, "alarms", WARNING, "1 of 2 alarms has no action, so", "DeadLetters", "alarms.email")
+    _put_alarm(account)
+    check(runs, "alarms", WARNING, "no action", "DeadLetters")
     account.client("cloudwatch").set_alarm_state(
         AlarmName="DeadLetters", StateValue="ALARM", StateReason="because"
     )
     check(runs, "alarms", WARNING, "in ALARM: DeadLetters")
-    _put_alarm(account, WAKE, ActionsEnabled=False)
-    check(runs, "alarms", WARNING, "no action")
-    _put_alarm(account, WAKE)
-    check(runs, "alarms", WARNING, "somebody has deleted Other", RESTORE)
-    _put_alarm(account, name="Other")
-    check(runs, "alarms", WARNING, "1 of 2 alarms has no action, so", "Other", "alarms.email")
 
 
 @pytest.mark.parametrize(
