@@ -102,7 +102,11 @@ def test_a_contradiction_is_refused_before_a_list(
 @pytest.mark.parametrize(
     ("options", "after_success", "answer"),
     [
-        (Options(), None, pytest.raises(UsageError, match="would both be extracted to a/")),
+        (
+            Options(),
+            None,
+            pytest.raises(UsageError, match="extracted to a/.*, or run each into its own DEST"),
+        ),
         (
             Options(key_template="../{member}"),
             None,
@@ -176,6 +180,7 @@ def test_one_failure_stops_no_other(program: Program) -> None:
     batch = decode(ended.out, Batch)
     assert ([end.exit_code for end in batch.archives], batch.exit_code) == ([0, 1, 3, 6, 2, 0], 6)
     assert "no such file" in str(batch.archives[3].error)
+    assert ended.lines[0]["archives"][0]["report"]["verdict"] == "COMPLETED"
     assert program.files("out").keys() == {"a/m.txt", "damaged/good", "b/m.txt"}
     left = [name for name in words if (program.folder / name).exists()]
     assert left == ["damaged.zip", "text.zip", "latin-\udcfc.zip"]

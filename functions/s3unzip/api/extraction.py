@@ -261,7 +261,7 @@ def check_prefixes_differ(requests: Sequence[Request]) -> None:
             and request.options.on_conflict is not OnConflict.NEVER
         )
         if earlier != request.source and (loses_members or not is_meant):
-            remedy = "--on-conflict never" if is_meant else "run them one by one"
+            remedy = "--on-conflict never" if is_meant else "run each into its own DEST"
             raise UsageError(
                 f"{earlier} and {request.source} would both be extracted to "
                 f"{prefix or request.destination}, where one may overwrite members of the other: "
