@@ -65,8 +65,7 @@ MEANINGS = {
     "AfterSuccessSection.tags": "with the action `tag`: tags that are added to the archive's tags",
     "AlarmsSection.also": "additional alarms: AbortedRuns, RejectedArchives, SourcesNotFinished",
     "AlarmsSection.archive_p95_seconds": "alarm if one archive in twenty takes longer than "
-    "this for "
-    "each 10 GB or 100,000 members; a smaller archive counts as one such unit",
+    "this for each 10 GB or 100,000 members; a smaller archive counts as one such unit",
     "AlarmsSection.email": "address that gets every alarm; SNS first asks for a confirmation",
     "RouteDestinationSection.existing": "name of an existing bucket; unset: the bucket of "
     "`[destination]`",

@@ -105,8 +105,9 @@ def check_delete_extra(options: Options, option: str, naming: Naming = name_type
 
 def _join_changed_options(options: Options, fields: Sequence[str], naming: Naming) -> str:
     """Return the names of the options that differ from their defaults, joined by "and"."""
+    defaults = Options()
     return " and ".join(
-        naming(field) for field in fields if getattr(options, field) != getattr(Options(), field)
+        naming(field) for field in fields if getattr(options, field) != getattr(defaults, field)
     )
 
 

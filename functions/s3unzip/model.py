@@ -774,7 +774,7 @@ class Report(Struct, frozen=True, omit_defaults=True):
     tasks_failed: int = 0
     bytes_in: int = 0  # bytes read from the archive: its end, with the directory, and its members
     bytes_out: int = 0  # bytes written to the destination
-    requests: Requests = Requests()  # all requests before the marker, the page and the report
+    requests: Requests = Requests()  # requests that the steps counted: see docs/run-files.md
     event_time: float | None = None
     started: float = 0.0
     finished: float = 0.0

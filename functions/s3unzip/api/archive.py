@@ -344,7 +344,7 @@ class Archive(Mapping[str, ArchiveMember]):
         return self[name]
 
     def read(self, name: str | ArchiveMember) -> bytes:
-        """Return a member's content, as `ArchiveMember.read`; `NotFoundError` if it is missing."""
+        """Return a member's content, as `ArchiveMember.read` does, or raise `NotFoundError`."""
         return self.getinfo(name).read()
 
     def extract(self, name: str | ArchiveMember, path: str | os.PathLike[str] | None = None) -> str:

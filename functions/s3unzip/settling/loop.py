@@ -150,7 +150,7 @@ def _plan_archive(
 ) -> Plan | Report:
     """Return the plan of an archive, or the report of a run that cannot begin.
 
-    If `begins_anew` or an interrupted plan left records, all but the report and page are deleted.
+    Deletes all records but report and page if `begins_anew`, or if an interrupted plan left some.
     """
     try:
         tail = archive.tail or _read_tail(request, archive.pin, context, calls)

@@ -257,8 +257,8 @@ def link_copies(step: Step, copies: Sequence[Task]) -> Sequence[Task]:
     """Link a stored member: begin its upload, and return the tasks that copy it in slices.
 
     If an existing object is the member already, the member is recorded as unchanged, and there are
-    no tasks.
-    If the member cannot be linked, the result is a single task that copies the whole member.
+    no tasks. If the member cannot be linked, the result is a single task that copies the whole
+    member.
     """
     linked = link_member(step, copies)
     if not isinstance(linked, Outcome):
