@@ -107,8 +107,8 @@ def _find_candidates(data: bytes, start_bit: int, stop_bit: int) -> Iterator[int
 def _find_headers(chunk: bytes, size: int) -> NDArray[np.int64]:
     """Return the bit offsets of possible headers in the first `size` bytes of `chunk`.
 
-    A header begins with the 13 bits that are looked up in `_CAN_BEGIN_HEADER`. The 4 bits of HCLEN
-    and up to 19 code lengths of 3 bits follow.
+    A header has 17 bits: 13 bits that are looked up in `_CAN_BEGIN_HEADER`, and 4 bits of HCLEN. Up
+    to 19 code lengths of 3 bits follow.
     """
     windows = np.lib.stride_tricks.sliding_window_view(np.frombuffer(chunk, np.uint8), _WORD_BYTES)
     words64 = np.ascontiguousarray(windows).view("<u8")[:, 0]  # 64 bits, beginning at each byte
@@ -120,7 +120,7 @@ def _find_headers(chunk: bytes, size: int) -> NDArray[np.int64]:
     hclen = _read_bits(words64, offsets + _HEADER_BITS - 4) & 15
     code_lengths = _read_bits(words64, offsets + _HEADER_BITS) & _LENGTH_MASKS[hclen]
     # The code-length code is complete if the sum of 128 / 2**length, over all lengths except 0, is
-    # 128. The 19 lengths have 57 bits in total; the table adds four lengths at a time.
+    # 128. The 19 lengths have 57 bits in total; `_KRAFT` has the sum for each four lengths.
     total = np.zeros(len(offsets), np.uint16)
     for shift in range(0, 60, 12):
         total += _KRAFT[code_lengths >> shift & 0xFFF]
@@ -148,6 +148,7 @@ def _inflates(data: bytes, bit: int, input_bytes: int, *, uses_zlib: bool, at_en
     # The stream must end if and only if this trial includes its last bytes.
     must_end = at_end and start + input_bytes >= len(data)
     decompressobj = zlib.decompressobj if uses_zlib else isal_zlib.decompressobj
+    # Without a window, a match with earlier output would be an error. Its bytes do not matter.
     inflate = decompressobj(-zlib.MAX_WBITS, zdict=FIRST_WINDOW)
     length = 0
     try:

@@ -56,7 +56,10 @@ class Segmentation(Struct, frozen=True):
         return -(-self.size // self.distance)  # rounded up
 
     def search_span(self, segment: int) -> tuple[int, int]:
-        """Return bytes [start, stop) in which the boundary of `segment` (1 or higher) can be."""
+        """Return the range [start, stop) of bytes in which the boundary of `segment` can lie.
+
+        Segment 0 has no boundary.
+        """
         start = segment * self.distance
         return start, min(start + min(self.distance, self.search), self.size)
 
@@ -65,7 +68,7 @@ def cut(compressed_size: int, segment_size: int) -> Segmentation:
     """Return a segmentation into segments of about equal length, at most `segment_size` bytes.
 
     Raises:
-        DeflateError: The member has no compressed data; the shortest stream has two bytes.
+        DeflateError: The member has no compressed data, so it has no deflate stream.
     """
     if not compressed_size:
         raise DeflateError(Finding("stream-truncated", "an empty deflate stream"))
@@ -133,7 +136,7 @@ _EMPTY_DYNAMIC_BLOCK = (
     # Symbols 1 to 255 have no codes: 138 lengths of 0, then 117 more.
     + ("1" + _header_field(138 - 11, 7) + "1" + _header_field(117 - 11, 7))
     + "0"  # symbol 256, the end of the block, has a code
-    + "0"  # distance 0 has a code
+    + "0"  # the only distance code is for symbol 0
     + "1"  # the end of the block, which has the second of the two codes
 )
 
@@ -225,7 +228,7 @@ class SegmentInflater:
     """
 
     def __init__(self, start_bit: int, stop_bit: int | None = None, window: bytes = b"") -> None:
-        # A segment must not begin and end in the same byte; at least 16 bits ensure this.
+        # `feed` cannot trim one byte at both ends. 16 bits are always in two bytes or more.
         if start_bit < 0 or (stop_bit is not None and stop_bit < start_bit + 16):
             raise ValueError(f"no segment from bit {start_bit} to bit {stop_bit}")
         self._inflate = IgzipDecompressor(zdict=window)
@@ -239,7 +242,7 @@ class SegmentInflater:
             self._stop = -(-stop_bit // 8)
             self._last_bit = stop_bit % 8
         self._last_byte = b""  # kept for `finish` if only some of its bits are in the segment
-        self._first_unused = 0  # position of the first byte that the library has not used
+        self._first_unused = 0  # position of the first byte that the inflater has not used
         self._fault: Finding | None = None
         self.length = 0  # output so far, in bytes
 
@@ -262,7 +265,8 @@ class SegmentInflater:
         if is_first and chunk:
             chunk = align(bytes(chunk), self._first_bit)
         yield from self._drain(chunk)
-        # This counts from the end of the chunk, because `align` can lengthen the beginning.
+        # Count back from the end of the chunk, because `align` can lengthen its beginning. The
+        # inflater has not received `_last_byte`.
         self._first_unused = self._position - len(self._last_byte) - len(self._inflate.unused_data)
 
     def finish(self) -> tuple[bytes, Arrival]:

@@ -100,9 +100,8 @@ class ScannedSegment(Record, frozen=True, tag="scanned 3"):
         padded = bytes(missing) + window
         resolved = bytearray(self.first[start:])
         for index, (low, high) in enumerate(zip(resolved, self.second[start:], strict=True)):
-            if low != high:  # the byte is copied from this position in the window
-                # At each position, the bytes of the two invented windows encode the position. They
-                # always differ in the top bit (see `SECOND_WINDOW`).
+            if low != high:  # the byte is copied from the window, where both encode its position
+                # The bytes of the two windows always differ in the top bit (see `SECOND_WINDOW`).
                 position = low | (high & 0x7F) << 8
                 if position < missing:
                     raise IndexError(f"window of {len(window)} bytes has no position {position}")
@@ -113,7 +112,7 @@ class ScannedSegment(Record, frozen=True, tag="scanned 3"):
 def scan_bits(start_bit: int, stop_bit: int | None, chunks: Iterable[Buffer]) -> ScannedSegment:
     """Scan the bits from `start_bit` to `stop_bit`; `chunks` are the bytes of `segment_span`.
 
-    The `arrival` of the result shows whether the data is bad. A scan needs about 1 MiB of memory.
+    The `arrival` of the result shows whether the data is corrupt. A scan needs 1 MiB of memory.
     """
     # For each inflater, the last 32 KiB of output; at first, the window.
     tails = [b""]
@@ -124,20 +123,21 @@ def scan_bits(start_bit: int, stop_bit: int | None, chunks: Iterable[Buffer]) ->
         for start in range(0, len(chunk), _STEP_BYTES):
             data = chunk[start : start + _STEP_BYTES]
             tails = _extend_tails(tails, [inflater.feed(data) for inflater in inflaters])
-            del inflaters[len(tails) :]  # if both tails were equal, one is left
+            del inflaters[len(tails) :]  # the second one, if its tail was dropped
     endings = [inflater.finish() for inflater in inflaters]
     tails = _extend_tails(tails, [[last_output] for last_output, _ in endings])
     _, arrival = endings[0]  # that of the second inflater is equal: windows change only the output
     if arrival.ending in {"missed", "broken"}:
         # No other segment is linked to this segment, so its last bytes are not needed.
         return ScannedSegment(start_bit, stop_bit, arrival, b"")
-    return ScannedSegment(start_bit, stop_bit, arrival, *tails)  # one or two tails
+    # With one tail, the last bytes do not depend on the window.
+    return ScannedSegment(start_bit, stop_bit, arrival, *tails)
 
 
 def _extend_tails(tails: Sequence[bytes], outputs: Sequence[Iterable[bytes]]) -> list[bytes]:
-    """Return the tail of each inflater after its next output.
+    """Return the tail of each inflater after its next output; drop the second of two equal tails.
 
-    If two tails are equal, all later output is also equal, so only one tail is returned.
+    If two inflaters with different windows have equal tails, no later byte depends on the window.
     """
     extended = list(map(_extend_tail, tails, outputs))
     if len(extended) == 2 and extended[0] == extended[1]:
@@ -159,7 +159,7 @@ def locate(layout: Segmentation, segment: int, read: Read) -> int | None:
     """Return the first bit of `segment`, or None if it joins the previous segment."""
     if segment == 0:
         return 0
-    # Only scans need numpy, which takes 60 ms to import.
+    # Only the search for a boundary needs numpy, which takes 60 ms to import.
     from s3unzip.deflate.boundary import locate_boundary  # noqa: PLC0415
 
     return locate_boundary(layout, segment, read)
@@ -177,8 +177,8 @@ def scan_segment(
 
     Args:
         max_segments: maximum number of segments that the scan may cover: this one and the later
-            ones that join it. If the scan would cover more, the function returns None, and without
-            this scan, `link_segments` refuses the stream. None: no limit.
+            ones that join it. If the scan would cover more segments, the function returns None;
+            without this scan, `link_segments` refuses the stream. None: no limit.
     """
     start_bit = locate(layout, segment, read)
     if start_bit is None:
@@ -191,8 +191,8 @@ def scan_segment(
     boundaries = (bit for bit in stop_bits if bit is not None)
     for _ in range(_MAX_SCANS):
         stop_bit = next(boundaries, None)
-        # No boundary is left, so the scan would cover all segments up to the end of the stream,
-        # which may be more than allowed.
+        # None of the allowed segments begins at a boundary, so the scan would cover all segments up
+        # to the end of the stream. These may be more than allowed.
         if stop_bit is None and segment + max_segments < layout.count:
             return None
         chunks = read(*segment_span(start_bit, stop_bit, layout.size))
@@ -258,7 +258,7 @@ def link_segments(scans: Iterable[ScannedSegment], compressed_size: int) -> Iter
 
 
 def _check_arrival(scan: ScannedSegment, compressed_size: int) -> None:
-    """Refuse a scan that ended neither at its stop bit nor at the last byte of the member."""
+    """Refuse a scan that did not end at its stop bit or, without one, at the member's last byte."""
     arrival = scan.arrival
     if arrival.fault is not None:
         raise DeflateError(arrival.fault)

@@ -52,7 +52,8 @@ from s3unzip.zip.records import (
 )
 from s3unzip.zip.values import FLAG_WRAPPED, WRAP, Cipher, Member, Reads, reject
 
-# The fixed fields of a header (4.3.12). Its two `s` fields, joined, have the layout `_FORM`.
+# The fixed fields of a header (4.3.12). Its two `s` fields, which have few different values in an
+# archive, are joined and then have the layout of `_FORM`.
 _FIXED = struct.Struct("<12sIIIIHHH8sI")
 _FORM = struct.Struct("<4sHHHHHHI")
 
@@ -147,7 +148,7 @@ class DirectoryReader:
         self._fault: tuple[str, str] | None = None
         self._wrapped_bytes = 0  # total compressed size of the members with `FLAG_WRAPPED`
         # Whether declared offsets are relative to the start of a disk, or are modulo 4 GiB.
-        self._has_relative_offsets = location.is_wrapped or location.disks.is_split
+        self._must_correct_offsets = location.is_wrapped or location.disks.is_split
         self._declared_size = 0  # total size of the members
 
     def feed(self, chunk: bytes) -> None:
@@ -212,7 +213,7 @@ class DirectoryReader:
         if SENTINEL_32 in (sizes.size, sizes.compressed, sizes.offset) or form.disk == SENTINEL_16:
             sizes = resolve_zip64(extras, sizes)
         self._offset = sizes.offset + self._location.prefix
-        if sizes.disk or self._has_relative_offsets:
+        if sizes.disk or self._must_correct_offsets:
             self._correct_offset(sizes)
         mtime = None
         if extras is not NO_EXTRAS or sizes.lacks_value:
@@ -221,11 +222,11 @@ class DirectoryReader:
         if mtime is None:
             mtime = read_dos_time(dos_time)
         name = self._read_name(form, extras)
-        is_folder = False  # also for a directory that is treated as a file because it has content
+        creates_folder = False  # False also for a directory that becomes a file: it has content
         # A name without a trailing slash must be valid, or empty (the destination folder itself).
         if name.is_directory or (form.is_folder and name.failure in (None, "name-empty")):
             is_empty = _is_empty(form, crc32, sizes)
-            is_folder = self._check_folder(name, sizes, is_empty=is_empty)
+            creates_folder = self._check_folder(name, sizes, is_empty=is_empty)
             if is_empty:  # ignore the declared sizes
                 sizes = Sizes(0, 0, lacks_value=sizes.lacks_value)
         # `stop` is a lower bound: the name and extra field of the local header are not known yet.
@@ -244,16 +245,16 @@ class DirectoryReader:
             mtime=mtime,
             mode=form.mode,
         )
-        if not is_folder:
+        if not creates_folder:
             member = self._check_file(form, extras, member)
         if stop > self._location.start:
             self._report_out_of_bounds(stop, lacks_value=sizes.lacks_value)
         kind = SELECTED
-        if is_folder:
+        if creates_folder:
             kind = FOLDER if name.path else SKIPPED_FOLDER  # without a path: the destination itself
         self._table.add(kind, member)
         if self._fault is not None:  # set above; a failed folder or an invalid name has no key
-            kind = KEYLESS if is_folder or name.failure else FAILED
+            kind = KEYLESS if creates_folder or name.failure else FAILED
             self._table.fail_header(member.index, *self._fault, kind=kind)
 
     def _check_file(self, form: _HeaderForm, extras: Extras, member: Member) -> Member:
@@ -308,11 +309,11 @@ class DirectoryReader:
     def _correct_offset(self, sizes: Sizes) -> None:
         """Set `_offset` from a declared offset that is relative to a disk, or modulo 4 GiB."""
         # If offsets are modulo 4 GiB, a member begins at the first matching offset after the end of
-        # the preceding member. No member precedes the first one. Its declared offset is absolute,
-        # because such an archive has one disk and no prefix.
+        # the preceding member.
         if self._location.is_wrapped and self._table.stops:
             self._offset = wrapped.place_after(sizes.offset, self._table.stops[-1])
             return
+        # A wrapped archive has one disk and no prefix, so its first member keeps its offset here.
         disks = self._location.disks
         self._offset = disks.absolute(sizes.disk, sizes.offset) + self._location.prefix
         if missing := disks.describe_missing(sizes.disk, sizes.offset):
@@ -330,15 +331,16 @@ class DirectoryReader:
         message = "a field has its ZIP64 sentinel, but there is no ZIP64 value for it"
         if sizes.lacks_value and zip64_fields:
             self._warn_or_fail("zip64-extra-malformed", message)
-        elif sizes.lacks_value and not self._can_be_literal(form, sizes):
+        elif sizes.lacks_value and not self._can_be_actual_size(form, sizes):
             self._warn_or_fail("zip64-extra-missing", message)
 
-    def _can_be_literal(self, form: _HeaderForm, sizes: Sizes) -> bool:
+    def _can_be_actual_size(self, form: _HeaderForm, sizes: Sizes) -> bool:
         """Return whether the sentinels in a header without a ZIP64 field can be actual sizes.
 
-        A sentinel stands for another value only if the ZIP64 field exists (4.4.8, 4.4.9). Writers
-        store a file of exactly 4 GiB - 1 byte in this way. The end of its data and its CRC-32 are
-        still checked. If no member can have these sizes, the writer has omitted the field.
+        A sentinel stands for another value only if the ZIP64 field exists (4.4.8, 4.4.9). A file of
+        exactly 4 GiB - 1 byte has its sentinel as its size and needs no such field. The end of its
+        data and its CRC-32 are still checked. If no member can have these sizes, the writer has
+        omitted the field.
         """
         if form.method == records.METHOD_STORED and not form.is_encrypted:  # encryption adds bytes
             return sizes.size == sizes.compressed
@@ -391,7 +393,8 @@ class DirectoryReader:
         """Check the size of a directory; return whether the header creates a folder.
 
         A header that is a directory only by its attributes, or by a backslash at the end of its
-        name, becomes a file if it has content, so no data is lost. Otherwise, its size is ignored.
+        name, becomes a file if it has content, so no data is lost. Any other directory with content
+        is reported. The declared size of a directory without content is ignored.
         """
         # A name that ends with a slash cannot be that of a file. A name that ends with a backslash
         # can, if it has a path.
@@ -478,9 +481,9 @@ class DirectoryReader:
         selected = readable  # nearly always all members are selected
         if UNSELECTED in table.kinds:
             selected = self._members_of(order, SELECTED)
-        failed = array("I", table.numbers(FAILED, KEYLESS))  # with or without a key
-        # Members with `FLAG_WRAPPED` can be larger than declared. They share the limit minus all
-        # declared sizes, in proportion to their compressed sizes.
+        failed = array("I", table.numbers(FAILED, KEYLESS))  # with a key, and without one
+        # Members with `FLAG_WRAPPED` can be larger than declared. They share what the limit leaves
+        # after all declared sizes, in proportion to their compressed sizes.
         inflation = 0.0  # bytes that each compressed byte may add to the declared size
         if self._wrapped_bytes:
             inflation = (self._policy.limits.total_size - self._declared_size) / self._wrapped_bytes
@@ -511,8 +514,8 @@ class DirectoryReader:
             # Discard a "bomb-ratio": it was derived from only the lower 32 bits of both sizes.
             if table.kinds[number] == FAILED and table.codes[number] == "bomb-ratio":
                 table.kinds[number] = SELECTED
-            # `KeyChecker.finish` needs the key of each failed member. Members of other kinds have
-            # no key; they are not extracted, so their sizes do not matter.
+            # Members of other kinds have no key, which `KeyChecker.finish` needs for FAILED ones.
+            # They are not extracted, so their sizes do not matter.
             if table.sizes[number] > limit and table.kinds[number] in (SELECTED, FAILED):
                 table.fail_header(
                     number,
@@ -545,8 +548,8 @@ def _is_empty(form: _HeaderForm, crc32: int, sizes: Sizes) -> bool:
 
     Some writers declare the size that the folder has on a disk. A directory has no content if its
     CRC-32 is 0 and its data is not longer than an empty stream. But encrypted data, and data of a
-    method that is not in `_EMPTY_STREAM`, can have content even if the data is that short. Then the
-    directory must declare no size, or have no data at all.
+    method that is not in `_EMPTY_STREAM`, can have content even if the data is that short. Such a
+    directory has no content only if it also declares no size, or has no data at all.
     """
     can_have_content = form.is_encrypted or form.method not in _EMPTY_STREAM
     if can_have_content and sizes.size:

@@ -99,7 +99,7 @@ class _SlicedStream:
     """A stream with the interface of bz2 and lzma, for a library that does not limit its output.
 
     `decompress` is the method of `library` that decompresses a slice, at most `max_slice` bytes of
-    input. The output of a slice is kept until it has been returned in parts.
+    input. The output of a slice is kept, and returned in parts.
 
     Some libraries do not report how much input they have used. For these libraries, the lengths of
     the slices depend only on `input_left`, the number of bytes up to the end of the member, and not
@@ -140,7 +140,7 @@ class _SlicedStream:
         length = min(self._max_slice, len(self._input))
         if self._input_left is None:
             return length
-        # The last byte is a slice of its own, to show whether the stream ends before it.
+        # The last byte is a slice of its own: if the stream has ended before it, it is spare.
         full_length = min(self._max_slice, max(1, self._input_left - 1))
         return full_length if length >= full_length else 0
 
@@ -194,6 +194,7 @@ class _StreamChain:
         self._start = start
         self._magics = magics
         self._magic_length = max(map(len, magics), default=0)
+        # Short slices are for members of many short streams (see `_SLICE`).
         self._max_slice = _SLICE if magics else _ONLY_STREAM_SLICE
         self._padding = padding
         self._errors = errors
@@ -243,10 +244,10 @@ class _StreamChain:
         if self._stream.eof:
             # Put back the bytes that the stream has not used. A stream uses a whole slice before it
             # receives the next slice, so the unused bytes are the end of the last slice. Only LZMA
-            # can also leave bytes of earlier slices unused. They are not put back: the last slice
-            # alone shows that bytes follow the stream.
-            slice_length = len(self._slice_and_rest) - len(self._input)
-            first_unused = max(0, slice_length - len(self._stream.unused_data))
+            # can also leave bytes of earlier slices unused. They need not be put back, because an
+            # unused byte in the last slice already shows that bytes follow the stream.
+            last_slice_length = len(self._slice_and_rest) - len(self._input)
+            first_unused = max(0, last_slice_length - len(self._stream.unused_data))
             self._input = self._slice_and_rest[first_unused:]
         return output
 
@@ -282,9 +283,10 @@ def _fail(member: Member, error: Exception) -> NoReturn:
 class _LzmaStream:
     """LZMA with a header that only ZIP uses: version, length of the properties, properties.
 
-    The interface is that of bz2 and lzma. liblzma receives a header in the old `.lzma` format, with
-    the same properties and the size, and then the raw stream. This lets the library find the end of
-    the stream (its end marker, if flag bit 1 is set) and enforce a memory limit.
+    The interface is that of the decompressors in `bz2` and `lzma`. liblzma receives a header in the
+    old `.lzma` format, with the same properties and the size, and then the raw stream. This lets
+    the library find the end of the stream (its end marker, if flag bit 1 is set) and enforce a
+    memory limit.
     """
 
     def __init__(self, member: Member, policy: Policy) -> None:
@@ -320,7 +322,7 @@ class _LzmaStream:
             self._stream = self._start()
         if self._stream is None or self.needs_input:  # the header or the input is incomplete
             return b""
-        # Hold back the last byte of output. `needs_input` is True until its input has arrived.
+        # Hold back the last byte of output until `needs_input` no longer waits for a marker.
         if self._output_left > 1 and not self._declares_marker:
             max_length = min(max_length, self._output_left - 1)
         output = self._stream.decompress(self._input, max_length)

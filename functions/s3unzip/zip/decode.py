@@ -224,7 +224,7 @@ def decode_member(
     Raises:
         MemberError: the content differs from what the directory declares.
     """
-    # For nearly all members, one of the first two branches is used. They cost less than a decoder.
+    # Nearly all members take one of the first two branches, which cost less than a decoder.
     is_ordinary = member.cipher is None and not member.flags & records.FLAG_REPARSE
     if is_ordinary and member.method == records.METHOD_DEFLATE:
         return _inflate_whole(member, data, policy)
@@ -245,7 +245,7 @@ def _inflate_whole(member: Member, data: Buffer, policy: Policy) -> Decoded:
         content = stream.decompress(data, member.size + 1)  # one more byte, to detect an overrun
     except IGZIP_ERROR as error:
         raise MemberError(member.finding("corrupt-stream", explain_igzip(error))) from error
-    if len(content) > member.size:  # if the member `is_wrapped`, the caller then streams it
+    if len(content) > member.size:  # for a wrapped member, the caller catches this and streams it
         member.fail("size-overrun", f"more than {member.size} bytes")
     warnings = check_end(
         member,
@@ -269,7 +269,7 @@ class _ZipCrypto:
         self._member = member
         self._opened = opened  # the local header; None if it was not read
         self._decrypt = StandardZipDecrypter(password)
-        self.doubt = ""  # added to messages after the check byte has accepted the password
+        self.doubt = ""  # the end of messages about the data, once the check byte was right
 
     def start(self, lead: bytes) -> None:
         """Check the last byte of the encryption header `lead`, which is encrypted like the data.
@@ -285,6 +285,7 @@ class _ZipCrypto:
                 check_bytes.append(self._opened.time_high)
         if self._decrypt(lead)[-1] not in check_bytes:
             self._member.fail("wrong-password", "the check byte differs")
+        # Later messages end with this, because the check byte can be right by chance.
         self.doubt = "; or the password is wrong: ZipCrypto accepts 1 in 256 wrong ones"
 
     def decrypt(self, data: Buffer) -> Buffer:

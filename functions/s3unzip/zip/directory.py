@@ -84,7 +84,7 @@ def locate_directory(
     is_wrapped = False
     if prefix:
         is_wrapped = yield from _check_prefix(archive, prefix, end)
-    if is_wrapped:
+    if is_wrapped:  # what seemed to be a prefix was the missing upper bits
         prefix = 0
     return DirectoryLocation(
         start=start,
@@ -130,7 +130,7 @@ def _check_empty(archive: ArchiveBytes, stop: int) -> Reads[None]:
         if _has_central_header(data, at):
             reject(
                 "cd-ambiguous",
-                f"no members declared, and a directory header at {start + at}",
+                f"no members are declared, but a directory header is at {start + at}",
                 start + at,
             )
     for at in records.find_all(data, records.ZIP64_EOCD_SIGNATURE):
@@ -139,7 +139,7 @@ def _check_empty(archive: ArchiveBytes, stop: int) -> Reads[None]:
         if records.ZIP64_EOCD_LENGTH - ZIP64_LEAD <= size <= len(data) - at - ZIP64_LEAD:
             reject(
                 "zip64-ambiguous",
-                f"an end record without members, and a ZIP64 end record at {start + at}",
+                f"the end record declares no members, but a ZIP64 end record is at {start + at}",
                 start + at,
             )
 
@@ -154,7 +154,8 @@ def _find_prefix(archive: ArchiveBytes, end: DirectoryEnd) -> Reads[int]:
     declared = end.record.directory_offset
     size = end.record.directory_size
     shift = end.locator_shift
-    # Bytes between the declared end of the directory and its end record; never negative.
+    # Bytes between the declared end of the directory and its end record; `_check_limits` has
+    # refused a negative number.
     gap = end.stop - size - declared
     if shift is not None and shift != gap:
         reject(
@@ -173,7 +174,8 @@ def _find_prefix(archive: ArchiveBytes, end: DirectoryEnd) -> Reads[int]:
         at_adjusted = yield from archive.read(declared + gap, declared + gap + 4)
         if at_declared == records.CENTRAL_SIGNATURE == at_adjusted:
             reject("cd-ambiguous", f"directories at {declared} and {declared + gap}", declared)
-    # An empty directory has no signature that shows its position.
+    # An empty directory has no signature that shows its position. A header at the declared offset
+    # contradicts a size of 0.
     is_empty = size == 0 and at_declared != records.CENTRAL_SIGNATURE
     is_adjusted = is_empty or at_adjusted == records.CENTRAL_SIGNATURE
     if not can_have_prefix or not is_adjusted:
@@ -186,13 +188,13 @@ def _find_prefix(archive: ArchiveBytes, end: DirectoryEnd) -> Reads[int]:
 
 
 def _check_prefix(archive: ArchiveBytes, prefix: int, end: DirectoryEnd) -> Reads[bool]:
-    """Check a prefix; return True if there is none: the offsets only lack their upper bits.
+    """Return whether `prefix` is only the missing upper bits of the offsets; check a real prefix.
 
     The directory begins `prefix` bytes after its declared offset. A prefix that begins with a local
     header is refused: it is not the program of a self-extractor.
     """
-    # Only a multiple of 4 GiB can be the upper bits, and only without ZIP64. An empty directory
-    # declares no offsets of members.
+    # Only a multiple of 4 GiB can be the upper bits, and only without ZIP64, whose locator has a
+    # shift. An empty directory declares no offsets of members.
     can_wrap = prefix % WRAP == 0 and end.locator_shift is None and end.record.directory_size > 0
     start = end.record.directory_offset + prefix
     if can_wrap and (yield from _has_wrapped_offsets(archive, start, prefix)):
@@ -213,13 +215,12 @@ def _check_prefix(archive: ArchiveBytes, prefix: int, end: DirectoryEnd) -> Read
 
 
 def _has_wrapped_offsets(archive: ArchiveBytes, start: int, prefix: int) -> Reads[bool]:
-    """Return whether the offsets are stored modulo 2^32; otherwise they do not include the prefix.
+    """Return whether the offsets lack their upper bits; otherwise, data precedes the archive.
 
     The directory begins at `start`, which is `prefix` bytes after its declared offset. `prefix` is
-    a multiple of 2^32. There are two cases: all declared offsets lack their upper bits, or `prefix`
-    bytes precede the archive. The local header of the first member shows the case: it is at the
-    declared offset if upper bits are lacking, and otherwise `prefix` bytes later. Refuses an
-    archive with that header at both places, or at neither place.
+    a multiple of 2^32. The local header of the first member shows which case applies: it is at the
+    declared offset if the upper bits are missing, and `prefix` bytes later if that many bytes
+    precede the archive. Refuses an archive with that header at both places, or at neither place.
     """
     header = yield from archive.read(start, start + records.CENTRAL_LENGTH)
     # The length of the name, and the offset of the local header (4.3.12).
@@ -246,10 +247,9 @@ def inspect_prefix(location: DirectoryLocation, first: int) -> Reads[list[str]]:
 
     `location.prefix` is the number of bytes that the offsets do not include. The first and the last
     `EOCD_ROOM` bytes before `first` are searched for a record, and the first `MAX_SEARCHED` bytes
-    for a whole archive. If the offsets count from the first byte of the file, they can be read in
-    only one way. Then an archive inside the program of a self-extractor causes a warning instead of
-    an error. The warning is needed because readers that search from the first byte would extract
-    that archive.
+    for a whole archive. If the offsets count from the first byte of the file, the archive can be
+    read in only one way. An archive inside the program of a self-extractor then causes only a
+    warning, because readers that search from the first byte would extract that archive.
 
     Raises:
         RejectedError: the bytes contain another archive (`stacked-archive`) or a record
@@ -268,7 +268,7 @@ def inspect_prefix(location: DirectoryLocation, first: int) -> Reads[list[str]]:
         last_bytes = yield from archive.read(start, first)
         hidden_at = _find_record(last_bytes, start, first)
     has_no_members = first == location.start
-    if location.prefix or has_no_members:  # the other archive might be the intended one
+    if location.prefix or has_no_members:  # an archive before this one might be the intended one
         yield from _refuse_stacked(archive, first)
         if hidden_at is not None:
             reject(
@@ -287,7 +287,7 @@ def inspect_prefix(location: DirectoryLocation, first: int) -> Reads[list[str]]:
 
 
 def _refuse_stacked(archive: ArchiveBytes, stop: int) -> Reads[None]:
-    """Refuse the first `stop` bytes if another archive is at their end, or near their start."""
+    """Refuse the file if another archive ends near `stop`, or in the first `MAX_SEARCHED` bytes."""
     end_at = yield from _find_archive(archive, max(0, stop - EOCD_ROOM), stop)
     if end_at is None:
         end_at = yield from _find_archive(archive, 0, min(stop, MAX_SEARCHED))
@@ -313,7 +313,7 @@ def _find_archive(archive: ArchiveBytes, start: int, stop: int) -> Reads[int | N
 
 def _has_directory(data: bytes, at: int) -> bool:
     """Return whether the `_END_RECORD` at `at` is complete, and directly follows its directory."""
-    # The size of the directory is in bytes 12 to 15, which `_END_RECORD` has matched.
+    # The size of the directory is in bytes 12 to 15, which exist: `_END_RECORD` has matched them.
     directory_at = at - int.from_bytes(data[at + 12 : at + 16], "little")
     return (
         directory_at >= 0

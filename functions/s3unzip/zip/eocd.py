@@ -140,7 +140,7 @@ class ArchiveBytes:
         self.warnings: list[str] = []
 
     def read(self, start: int, stop: int) -> Reads[bytes]:
-        """Return those bytes [start, stop) that the archive has, or b"" if `start` is negative.
+        """Return the part of [start, stop) within the archive, or b"" if `start` is negative.
 
         Refuses the archive if fewer bytes than requested are received.
         """
@@ -355,7 +355,7 @@ def _refuse_ambiguous_zip64(
             if raw == ZIP64_EOCD_SIGNATURE:
                 reject(
                     "zip64-ambiguous",
-                    f"a directory before {locator_at}, and a ZIP64 record at {record_at}",
+                    f"a directory covers {locator_at}, but a ZIP64 record is at {record_at}",
                     record_at,
                 )
 
@@ -365,10 +365,10 @@ def _check_without_zip64(
 ) -> Reads[None]:
     """Refuse the end record at `at`, which has no locator before it, if its values need ZIP64.
 
-    Also refuse a misplaced locator. A count or an offset can be equal to its sentinel. A count can
-    be exactly 65,535, because writers use ZIP64 only for higher counts; the count is compared
-    when the headers are read. The offset can be exactly 4 GiB - 1 if the directory begins there,
-    modulo 2^32 (see `wrapped`).
+    Also refuse a misplaced locator. Not every sentinel needs ZIP64. A count can be exactly 65,535,
+    because writers use ZIP64 only for higher counts; the count is compared when the headers are
+    read, not here. The offset can be exactly 4 GiB - 1 if the directory begins there, modulo 2^32
+    (see `wrapped`).
     """
     bytes_before = yield from archive.read(max(0, at - _LOCATOR_SEARCH), at)
     if ZIP64_LOCATOR_SIGNATURE in bytes_before:
@@ -457,15 +457,15 @@ def _refuse_encrypted(archive: ArchiveBytes, record_at: int, extensible_length: 
 def _compare_zip64(disks: Disks, eocd: EndRecord, expected: EndRecord, at: int) -> None:
     """Refuse an end record if a value is neither a sentinel nor the one in the ZIP64 record.
 
-    `expected` is the ZIP64 record. If the end record at `at` is on a later disk, the ZIP64 record
-    declares its own disk and the number of headers there. The end record then declares the last
-    disk, which has no headers, because the directory ends before the ZIP64 record.
+    `expected` is the ZIP64 record. It declares the disk on which it is stored, and the number of
+    headers on that disk. If the end record at `at` is on a later disk, it declares the last disk
+    and 0 headers, because the directory ends before the ZIP64 record.
     """
     if disks.is_split and disks.disk_of(at) != expected.disk:
         expected = expected._replace(disk=disks.last, disk_entries=0)
     for name, value, sentinel, wide in zip(_FIELD_NAMES, eocd, _SENTINELS, expected, strict=True):
         if value not in (sentinel, wide):
-            reject("zip64-eocd-mismatch", f"{name} is {value}, in the ZIP64 record {wide}", at)
+            reject("zip64-eocd-mismatch", f"{name} is {value}, but {wide} in the ZIP64 record", at)
 
 
 def _guess_format(first_bytes: bytes) -> str:
@@ -477,7 +477,7 @@ def _guess_format(first_bytes: bytes) -> str:
     for signature, name in _SIGNATURES:
         if first_bytes.startswith(signature) or text.startswith(signature):
             return name
-    if min(first_bytes) >= ord("\t"):  # binary data nearly always has a byte below a tab
+    if min(first_bytes) >= ord("\t"):  # binary data nearly always has lower bytes
         return "text"
     return "no format that s3unzip knows"
 
@@ -511,7 +511,7 @@ def count_disks(tail: bytes) -> int:
     last_disk = read_eocd(window, at).disk
     if last_disk != SENTINEL_16:
         return last_disk + 1
-    # The locator, if there is one, ends where the end record begins.
+    # The locator, if there is one, ends where the end record begins: in `window` or before it.
     locator = tail.removesuffix(window[at:])[-ZIP64_LOCATOR_LENGTH:]
     if len(locator) < ZIP64_LOCATOR_LENGTH or not locator.startswith(ZIP64_LOCATOR_SIGNATURE):
         return 1

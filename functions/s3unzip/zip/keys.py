@@ -39,6 +39,7 @@ def _hash_folders(
 ) -> Iterator[int]:
     """Yield the hashes of the folders and of their parents, folded by `fold` (`str`: not folded).
 
+    `folders` may repeat a folder for each of its members; most repetitions are dropped cheaply.
     Each hash is usually yielded only once. Once the yielded hashes occupy `memory` bytes, they are
     all forgotten and may be yielded again.
     """
@@ -61,8 +62,8 @@ class KeyChecker:
     Rules:
 
     * Call `check` after adding the headers of each piece of the directory, then call `finish` once.
-    * Both methods change the kinds and faults of the headers in the table. `check` also shortens
-      names that do not become keys, to save memory.
+    * `check` and `finish` change the kinds and faults of the headers in the table. `check` also
+      shortens names that do not become keys, to save memory.
     """
 
     def __init__(self, table: HeaderTable, policy: Policy, selection: Selection) -> None:
@@ -98,7 +99,7 @@ class KeyChecker:
                 key = key_of(table.path(number))
                 # Short keys need not be measured.
                 if len(key) > short_length and utf8_length(key) > max_bytes:
-                    self._refuse_long_key(number, key)
+                    self._fail_long_key(number, key)
                     continue
                 # A member with a reserved name fails, but its key is still compared with others.
                 # The trailing slash ensures that a prefix is compared by whole segments.
@@ -110,7 +111,7 @@ class KeyChecker:
                 # A member that has just failed does not count towards the limit of the selection.
                 if is_selective and table.kinds[number] == SELECTED:
                     self._selected_count += 1
-        # For ASCII keys (nearly always), `str.lower` is equal to `fold_key`, and faster.
+        # Nearly all keys are ASCII. For these, `str.lower` is equal to `fold_key`, and faster.
         fold = str.lower if all(map(str.isascii, keys)) else fold_key
         self._hashes.extend(map(hash, map(fold, keys)))
         self._names_size += table.names_size(start)
@@ -120,7 +121,7 @@ class KeyChecker:
                 "names-too-large", f"{self._names_size} bytes of names so far; the limit is {limit}"
             )
 
-    def _refuse_long_key(self, number: int, key: str) -> None:
+    def _fail_long_key(self, number: int, key: str) -> None:
         """Fail a member whose key is too long to exist; shorten its name."""
         self._table.fail_header(
             number,
@@ -252,18 +253,18 @@ class KeyChecker:
         table = self._table
         # `clashes` contains hashes of folded keys. From here on, keys are compared without folding,
         # because only equal keys clash in every file system.
-        numbers_by_hash: dict[int, int] = {}  # number of a member, by the hash of its key
+        numbers_by_key_hash: dict[int, int] = {}  # number of a member, by the hash of its key
         for number in table.numbers(SELECTED):
             key = self._selection.key_of(table.path(number))
             if hash(fold_key(key)) in clashes:
-                numbers_by_hash[hash(key)] = number
+                numbers_by_key_hash[hash(key)] = number
         # First find the folders that contain other members, then add those that the archive lists.
         memory = self._policy.limits.folder_memory
         parents = (key.rpartition("/")[0] for key in self._keys(SELECTED))
-        used_folders = set(numbers_by_hash).intersection(_hash_folders(parents, memory))
+        used_folders = set(numbers_by_key_hash).intersection(_hash_folders(parents, memory))
         listed_folders = filter(None, map(folder_key, self._selected_folders()))
         folders = used_folders.union(_hash_folders(listed_folders, memory))
-        for key_hash, number in numbers_by_hash.items():
+        for key_hash, number in numbers_by_key_hash.items():
             if not table.sizes[number] and key_hash in folders:
                 table.kinds[number] = FOLDER
             # A listed folder without members causes no failure: only the file is written.

@@ -26,7 +26,7 @@ AFTER_LENGTH = 64 * 1024
 _LOCAL = struct.Struct("<4sxxHHHxxIIIHH")
 _DESCRIPTOR = struct.Struct("<III")  # CRC-32, compressed size, size
 _WIDE_DESCRIPTOR = struct.Struct("<IQQ")
-# Java's file system for ZIP keeps only this many bytes of each descriptor, whatever its form is.
+# Java's ZIP file system writes only this many bytes of each descriptor, in every form.
 _CUT_LENGTH = 16
 
 
@@ -164,11 +164,11 @@ def _compare_content(member: Member, header: LocalHeader, extras: records.Extras
 
     If a descriptor follows the data, the header can contain zeros or sentinels instead of these
     values. If the member is also encrypted, Info-ZIP writes the time, shifted by 16 bits, instead
-    of the CRC-32. If it is stored as well, Info-ZIP writes the length without the encryption, which
-    is accepted for every method.
+    of the CRC-32. For a stored member, Info-ZIP then writes the length without the encryption; that
+    length is accepted for every method.
     """
     sizes = records.resolve_zip64(extras, records.Sizes(header.size, header.compressed))
-    local = (header.crc32, sizes.compressed, sizes.size)  # the order of all values below
+    local = (header.crc32, sizes.compressed, sizes.size)  # tuples below have the same order
     declared = _declared_content(member)
     placeholders: tuple[int, ...] = ()
     info_zip_values = declared
@@ -184,8 +184,8 @@ def _compare_content(member: Member, header: LocalHeader, extras: records.Extras
                 f"the directory declares {_describe_content(*declared)}",
             )
     # Without a descriptor, the loop has compared the sizes, so both headers declare 0 bytes. An
-    # empty stream has at most 32 bytes (in xz). If more bytes follow, they are content that the
-    # headers do not declare.
+    # empty stream has at most 32 bytes (that of xz). If more bytes follow, they are content that
+    # the headers do not declare.
     if (
         header.method
         and not (member.compressed_size or header.flags & records.FLAG_DESCRIPTOR)
@@ -315,7 +315,7 @@ def _check_descriptor(member: Member, opened: OpenedMember, tail: Buffer) -> tup
             descriptor = signature + form
             if start.startswith(descriptor):
                 return len(descriptor), warnings
-            # The next header begins 16 bytes after the data: Java has cut a longer descriptor.
+            # `tail` ends at the next header, after 16 bytes: Java has cut a longer descriptor.
             if len(start) == _CUT_LENGTH and descriptor.startswith(start):
                 return _CUT_LENGTH, ["dd-cut"]
     data_stop = member.offset + opened.data_start + member.compressed_size

@@ -24,7 +24,7 @@ from s3unzip.zip.values import SHOWN_NAME, Cipher, Member
 
 M = TypeVar("M")
 
-# The kinds of headers. Only members of the first two kinds have a key to compare.
+# The kinds of headers. Only SELECTED and FAILED members have a key to compare.
 SELECTED = 0  # the member can be read, and the options select it
 FAILED = 1
 KEYLESS = 2  # the member failed, and it is a folder or its name cannot be a key
@@ -90,7 +90,7 @@ class HeaderTable:
         path = self._paths[number]
         if isinstance(path, str):  # it is ASCII (see `_pack_path`)
             return path
-        return path.decode("utf-8", "surrogatepass")
+        return path.decode("utf-8", "surrogatepass")  # the reverse of `_pack_path`
 
     def shorten_name(self, number: int) -> None:
         """Keep only the beginning of a name that does not become a key, to save memory."""
@@ -132,7 +132,7 @@ class HeaderTable:
         """Return the total size in bytes of the names in header `start` and all later headers."""
         paths = self._paths[start:]
         raw_names = self._raw_names[start:]
-        size = sum(map(len, paths))
+        size = sum(map(len, paths))  # packed: the length of each is in bytes, for text as well
         if any(raw_names):
             size += sum(
                 len(raw)
@@ -167,10 +167,11 @@ class HeaderTable:
         return member, Finding(self.codes[number], message, member.offset, cut_name(member.path))
 
     def set_stops(self, start: int) -> Sequence[int]:
-        """Set the upper bound of each member; return all header numbers in order of offsets.
+        """Set an upper bound for the end of each member; return all header numbers by offset.
 
-        The upper bound is the start of the next local header, or of the directory (`start`).
-        Members that share bytes are refused.
+        `stops` contains lower bounds before the call, and upper bounds after it. The upper bound is
+        the start of the next local header, or of the directory (`start`). Members that share bytes
+        are refused.
         """
         offsets = self.offsets
         order: Sequence[int] = range(len(offsets))
@@ -180,7 +181,7 @@ class HeaderTable:
         bounds = array("Q", map(offsets.__getitem__, islice(order, 1, None)))
         if offsets:  # the upper bound of the last member is the start of the directory
             bounds.append(start)
-        # `stops` still contains lower bounds. If one is above its upper bound, members share bytes.
+        # If a lower bound is above its upper bound, members share bytes.
         if any(map(gt, map(self.stops.__getitem__, order), bounds)):
             self._refuse_overlap(order, bounds)
         if isinstance(order, range):
@@ -201,7 +202,7 @@ class HeaderTable:
         first = 0
         for (offset, path), headers in groupby(identities):
             next_first = first + sum(1 for _ in headers)  # position of the next member in `order`
-            bound = bounds[next_first - 1]
+            bound = bounds[next_first - 1]  # of the member's last header
             for at in range(first, next_first):
                 bounds[at] = bound
                 stop = self.stops[order[at]]

@@ -147,8 +147,8 @@ def check_name(text: str, policy: Policy) -> Name:
             return Name(text, is_directory, code, warnings)
         if is_faulty:
             warnings.append(code)
-    # Drop all leading drives, like leading slashes: of `C:/D:/x`, only `x` is left. In a longer
-    # segment, the colon is part of the name.
+    # Drop all leading drives, like leading slashes: of `C:/D:/x`, only `x` is left. In a segment
+    # such as `C:name`, the colon is part of the name.
     path = "/".join(dropwhile(_DRIVE.fullmatch, path_segments))
     if not path:
         return Name("", is_directory, "name-empty", warnings)
@@ -171,7 +171,7 @@ def fold_key(key: str) -> str:
         return key.lower()
     if has_long_marks(key):
         return key.casefold()
-    # Normalise twice, because text that was normalised might not be normalised after folding.
+    # Normalise twice, because folding can undo the normalisation.
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", key).casefold())
 
 

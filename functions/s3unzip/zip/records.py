@@ -216,7 +216,7 @@ def read_utc_time(extras: Extras) -> int | None:
         ticks = int.from_bytes(payload[8:16], "little")
         # Tag 1 has 24 bytes: three timestamps, of which the first is the modification time.
         if payload[4:8] == b"\1\0\x18\0" and ticks in _NTFS_TICKS:
-            return (ticks - _NTFS_TICKS.start) // 10_000_000
+            return (ticks - _NTFS_TICKS.start) // 10_000_000  # the range begins in 1970
     return None
 
 

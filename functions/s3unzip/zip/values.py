@@ -165,7 +165,8 @@ class Member(Struct, frozen=True, array_like=True, gc=False):
         The code is "size-unproven" if the headers certainly contain only the lower 32 bits of the
         sizes.
         """
-        # Without ZIP64, no header can declare 4 GiB or more: this length comes from the offsets.
+        # A length of 4 GiB or more comes from the offsets: without ZIP64, no header can declare it,
+        # so the headers contain only the lower bits of the sizes.
         if self.is_wrapped and self.compressed_size >= WRAP:
             code = "size-unproven"
         self.fail(code, message, at)
@@ -206,7 +207,7 @@ class Disks:
         return self.starts[disk] + offset
 
     def describe_missing(self, disk: int, offset: int) -> str | None:
-        """Describe a missing disk, or a missing byte on a disk; return None if none is missing."""
+        """Describe a disk that is missing, or too short for the byte; return None for neither."""
         if disk > self.last:
             return f"disk {disk}"
         if self.is_split and offset >= (length := self._stops[disk] - self.starts[disk]):

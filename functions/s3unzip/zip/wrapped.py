@@ -16,7 +16,7 @@ s3unzip reads such archives according to these rules:
    member: a local header with the right name must be at exactly one of the possible offsets.
 4. The size of a stored member is the length of its data. The size of a deflated member is known
    only when the member has been inflated: the lower 32 bits of the size, the CRC-32 and the end of
-   the stream must be correct. Before that, the size is a guess.
+   the stream must be correct. Until then, the size is a guess.
 5. All other checks are the same as for ordinary members, but use only the lower 32 bits.
 """
 
@@ -33,9 +33,9 @@ MAX_PROBES = 4_096  # maximum number of offsets at which to look for local heade
 
 
 def place_after(offset: int, stop: int) -> int:
-    """Return the smallest number that is at least `stop` and whose lower 32 bits are `offset`.
+    """Return the smallest number that is at least `stop` and equals `offset` modulo 2^32.
 
-    If `offset` is not below `stop`, returns `offset` itself.
+    If `offset` is already at least `stop`, it is returned unchanged.
     """
     wraps = -(-(stop - offset) // WRAP)  # rounded up
     return offset + max(0, wraps) * WRAP
@@ -50,9 +50,9 @@ def guess_size(low_bits: int, compressed: int) -> int:
     # Some writers flush so often that deflate doubles the length.
     min_size = compressed // 2
     if compressed >= WRAP:
-        # Half the length could allow a size that is 4 GiB too small. So deflate is assumed to add
-        # at most one thousandth to the length. The minimum is less than 4 GiB below `compressed`,
-        # so the result for a stored member is exactly its length.
+        # Half of such a length leaves several possible sizes, and the smallest could be 4 GiB too
+        # small. So deflate is assumed to add at most one thousandth to the length. The minimum is
+        # less than 4 GiB below `compressed`, so a stored member gets exactly its length.
         min_size = compressed - min(compressed // 1_000, WRAP - 1)
     return place_after(low_bits, min_size)
 
@@ -70,8 +70,8 @@ def find_long_members(table: HeaderTable, start: int) -> Reads[dict[int, int]]:
         RejectedError: the local headers do not prove that there is only one interpretation.
     """
     total = (start - table.stops[-1]) // WRAP  # number of wraps to add to all lengths together
-    # How many 4 GiB wraps to add to the smallest possible offset, by header number. The number
-    # after the last header stands for the directory.
+    # How many 4 GiB wraps to add to the smallest possible offset, by header number. The number one
+    # past the last header stands for the directory.
     wraps = {0: 0, len(table.offsets): total}
     probes_left = MAX_PROBES
 
@@ -90,7 +90,7 @@ def find_long_members(table: HeaderTable, start: int) -> Reads[dict[int, int]]:
     for number in _find_crossings(table):
         min_wraps = yield from find_wraps(number, range(min_wraps, total + 1))
         wraps[number] = min_wraps
-    if wraps[0]:  # the loop sets it only if there is a single header
+    if wraps[0]:  # not 0 only if header 0 is also the last one, which the loop looks for
         reject(UNPROVEN, "the first local header is not at its declared offset", table.offsets[0])
     lengths: dict[int, int] = {}
     spans = list(pairwise(sorted(wraps)))  # header numbers: the first, and the one after the last
@@ -129,7 +129,7 @@ def _find_wraps(table: HeaderTable, start: int, number: int, candidates: range) 
     archive unless exactly one number is correct.
     """
     member = table.member(number)
-    name = member.name_bytes  # only the beginning of the name if it was cut
+    name = member.name_bytes  # if the name was cut, only its beginning
     fitting: list[int] = []
     for wraps in candidates:
         at = member.offset + wraps * WRAP
