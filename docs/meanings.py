@@ -161,7 +161,7 @@ MEANINGS = {
 # Paragraphs of the pages.
 TEXTS = {
     "cli": """\
-`As run:` names options that a command shares with `run`, where they are described.
+`As for run:` lists the options that a command shares with `run`. They are described there.
 """,
     "variables": """\
 s3unzip finds credentials and regions where boto3 finds them: in `AWS_PROFILE`, `AWS_REGION`,

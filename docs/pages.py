@@ -93,7 +93,7 @@ def _without(text: str, known: set[str]) -> str:
         text = text.replace(option, "", 1)
     names = ", ".join(re.findall(r"--[a-z-]+", option)[0] for option in shared)
     text = re.sub(r"^[A-Z][^\n]*:\n(?=\n|\Z)", "", text, flags=re.MULTILINE)  # a group without any
-    also = fill(f"As run: {names}", WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+    also = fill(f"As for run: {names}", WIDTH, subsequent_indent="  ", break_on_hyphens=False)
     return re.sub(r"\n{3,}", "\n\n", text).rstrip() + (f"\n\n{also}" if names else "")
 
 

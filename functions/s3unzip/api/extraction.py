@@ -75,7 +75,7 @@ def extract(  # noqa: PLR0913 - options of a public function
     warn: Callable[[str], object] | None = None,
     delete_extra: Callable[[Sequence[StoredObject]], bool] | None = None,
 ) -> Report:
-    """Extract an archive with processes of this machine; return a report, also of failed members.
+    """Extract an archive with processes of this machine; return a report, even if members failed.
 
     Args:
         source: ``s3://bucket/key``, a path, or an ``http://`` or ``https://`` URL.
@@ -85,7 +85,7 @@ def extract(  # noqa: PLR0913 - options of a public function
         limits: limits on what an archive may demand, as for `open_archive`.
         workers: maximum number of processes, including this one. None means one per processor.
         tuning: how to divide the work. None means the defaults for this number of workers.
-        max_cost: maximum cost of each run in dollars. One with a higher estimate writes nothing.
+        max_cost: maximum cost of each run in dollars. A run with a higher estimate writes nothing.
         after_success: action on the archive of a complete run: ``delete`` or ``tag=NAME=VALUE``.
         endpoint_url: URL of the S3 server. None means the variable ``AWS_ENDPOINT_URL``, or AWS.
         stores: how to reach S3 and web servers, and where to keep records.
