@@ -22,8 +22,8 @@ The rules:
 - With a malware gate, a newer version is opened only if its tag is NO_THREATS_FOUND. Without the
   tag, the run is started by the event for that version: see `s3unzip.aws.events`.
 - After the end of every run, the version that it extracted is compared with the current version of
-  the archive. If the versions differ, the run RUN-again extracts the current version over what the
-  first run wrote.
+  the archive. If the versions differ, a run whose id ends in -again extracts the current version
+  over what the first run wrote.
 - The functions of a stopped execution keep running for at most `WORKER_SECONDS`, and may write
   members of an older version. Therefore an execution RUN-w1, RUN-w2, ... waits that long, then
   compares the archive once more.
