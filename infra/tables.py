@@ -153,7 +153,7 @@ LimitsTable = Annotated[
     FromTable(
         _make_section(
             Limits,
-            "Limits of archives: `s3unzip.zip.Limits`; None keeps the default.",
+            "Limits of archives: `s3unzip.zip.Limits`; a limit that is left out keeps its default.",
             {
                 name: (Annotated[int, Field(gt=0, le=MAX_LIMITS.get(name))] | None, None)
                 for name in Limits.__struct_fields__
