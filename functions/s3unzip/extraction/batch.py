@@ -60,8 +60,7 @@ def extract_batch(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
         for neighbours in _group_neighbours(rows, tuning.gap_bytes):
             oversized += _extract_neighbours(attempt, neighbours, pool)
         pool.close()
-        # If the store refuses `MAX_REFUSALS` members and accepts none, `writer` raises an error
-        # instead, so each of these refusals concerns only the refused member.
+        # `writer` has raised no error, so the refusals concern single members, not the store.
         writer.note_refusals()
     except BaseException:
         attempt.calls.end()  # from now on, a PUT that fails is not retried
@@ -75,7 +74,7 @@ def extract_batch(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
 def _drop_existing(attempt: TaskAttempt, rows: list[PlannedMember]) -> list[PlannedMember]:
     """Note the rows whose objects are kept; return the other rows.
 
-    S3 bills even a refused PUT, and some stores ignore the condition for which S3 refuses a PUT.
+    S3 bills even a PUT that If-None-Match refuses, and some stores ignore If-None-Match.
     """
     outcomes = resolve_conflicts(
         rows,
@@ -91,7 +90,10 @@ def _drop_existing(attempt: TaskAttempt, rows: list[PlannedMember]) -> list[Plan
 
 
 def _group_neighbours(rows: Sequence[PlannedMember], max_gap: int) -> Iterator[list[PlannedMember]]:
-    """Yield groups of rows to read with one range; gaps in a group are at most `max_gap` bytes."""
+    """Yield groups of rows to read with one range; gaps in a group are at most `max_gap` bytes.
+
+    `rows` are in the order of their offsets.
+    """
     neighbours: list[PlannedMember] = []
     previous_stop = 0
     for row in rows:
@@ -134,8 +136,8 @@ def _extract_neighbours(
                 attempt.note_failed(row, error.finding)
         else:
             verified = row.with_crc(decoded.crc32)
-            # Make the facts in this thread: the same code is slower in a thread of the pool, which
-            # has just woken.
+            # Make the facts in this thread: the same code is slower in a thread of the pool, whose
+            # caches are cold when it wakes.
             facts = object_facts(verified.key, verified.member, attempt.run)
             pool.submit((verified, facts), decoded.content)
         attempt.show_progress()
@@ -325,7 +327,7 @@ class _Writer:
         self._attempt = attempt
         self._if_absent = attempt.run.options.on_conflict is OnConflict.NEVER
         self._has_success = False  # whether the store has accepted any member
-        # Findings, not errors: the traceback of an error would keep the folder of the member open.
+        # Findings, not errors: an error's traceback would keep the open directory of the PUT alive.
         self._refused: list[tuple[PlannedMember, errors.Finding]] = []
         self._lock = threading.Lock()
 

@@ -50,7 +50,8 @@ def is_same_object(
     stored = find_object(outcome.key, options, destination, calls)
     if stored is None or stored.size != outcome.size:
         return False
-    if stored.crc32 is None and destination.keeps_metadata:  # a streamed AE-2 member
+    # The metadata of a streamed AE-2 member has no CRC-32, so only the size can be compared.
+    if stored.crc32 is None and destination.keeps_metadata:
         return True
     # Without metadata, `stored.crc32` is computed from the file. It is None if a gzip file was
     # replaced by a file of another format; `outcome.crc32` is never None.
@@ -75,14 +76,14 @@ def find_object(
 ) -> StoredObject | None:
     """Return the object under the key of a member, or None if the object does not exist.
 
-    The `crc32` of the result is that of the content. It comes from the checksum of the store if the
-    object is the content itself and the store has a checksum; otherwise, it comes from the
-    metadata. If the store keeps no metadata, a gzip file is read to compute the CRC-32.
+    The `crc32` of the result is that of the content. It is the store's checksum, if there is one
+    and the object is the content itself; otherwise, it comes from the metadata. If the store keeps
+    no metadata, a gzip file is read to compute the CRC-32.
     """
     is_gzip = options.as_gzip is not None
 
     def find() -> StoredObject | None:
-        if is_gzip and not destination.keeps_metadata:  # `head` would not inflate the file
+        if is_gzip and not destination.keeps_metadata:  # the file must be inflated
             return read_stored(destination, key, is_gzip=True)
         stored = destination.head(key)
         # The store's checksum covers the object: the gzip file, not its content.
@@ -240,7 +241,7 @@ def _find_possible_conflicts(
             ):
                 yield row
     if not page.is_last:  # the listing stopped early, after this page
-        listed_to = ""  # in an unordered listing, every row might be on a later page
+        listed_to = ""  # unless keys are in order, every unlisted row might be on a later page
         if page.in_order and page.objects:
             listed_to = page.objects[-1].key
         yield from (row for row in unlisted.values() if row.key > listed_to)

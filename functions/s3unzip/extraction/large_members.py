@@ -167,7 +167,7 @@ def stream_whole(attempt: TaskAttempt, row: PlannedMember, room: int | None = No
             the member `is_wrapped` and its object turns out to be larger, the object is uploaded
             again.
     """
-    # If the member is read again, its bytes and its warnings are counted again.
+    # The member may have been read before: count its bytes and warnings from the start.
     attempt.current_member_bytes = 0
     if attempt.task.kind is not TaskKind.BATCH:  # a batch also has the warnings of other members
         attempt.warnings.clear()
@@ -198,7 +198,7 @@ def allowed_size(run_step: Step, member: Member) -> int:
     if not member.is_wrapped:
         return member.size
     # The content of a wrapped member may exceed its declared size by `inflation` bytes for each
-    # compressed byte. This ratio keeps the whole run within its limit.
+    # compressed byte. If all members keep to this ratio, the run keeps to its limit.
     return min(
         member.size + int(member.compressed_size * run_step.run.inflation),
         largest_size(member, run_step.context.policy),
@@ -375,7 +375,7 @@ def _run_copy(attempt: TaskAttempt, request: Callable[[], Part]) -> Part:
 
     try:
         part = send_part(attempt, "copy", copy_once)
-    except errors.StorageError as refusal:  # also if the archive changed: streaming reports that
+    except errors.StorageError as refusal:  # the archive may have changed: streaming reports that
         raise CopyRefusedError(str(refusal)) from refusal
     # VersityGW returns the checksum of the whole archive, which ends in "-3" if the archive was
     # uploaded in three parts. No store accepts such a checksum in CompleteMultipartUpload.

@@ -214,7 +214,8 @@ _TYPES = {
 def stored_size(member: Member, options: Options) -> int:
     """Return the size of the object of `member`, in bytes.
 
-    The size of a gzip file follows from the directory, because making the file compresses nothing.
+    The size of a gzip file follows from the directory, because the file contains the compressed
+    data of the archive unchanged.
     """
     if options.as_gzip is None:
         return member.size
@@ -255,7 +256,7 @@ def make_object(
     if options.as_gzip is None:
         return decode_member(member, data, policy, opened)
     decoder = open_content(member, policy, opened, options)
-    # The arguments are evaluated in order: decoding sets the CRC-32 and the warnings.
+    # The arguments are evaluated in order, so decoding has set the CRC-32 and the warnings.
     return Decoded(b"".join(decoder.decode([data])), decoder.crc32, decoder.warnings)
 
 

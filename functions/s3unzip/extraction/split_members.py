@@ -75,7 +75,8 @@ SEGMENTS_AHEAD = 128  # maximum number of records in memory; each has up to 65 K
 def scan_member(attempt: TaskAttempt, row: PlannedMember) -> None:
     """Scan one segment and write its record.
 
-    A segment without a boundary has no record: linking joins it to the preceding segment.
+    A segment without a boundary has no record: linking joins it to the preceding segment. There is
+    also no record if the scan would be too long.
     """
     # A thread imports numpy, which only scans need, while the first reads wait for S3.
     Thread(target=import_module, args=["s3unzip.deflate.boundary"], daemon=True).start()
@@ -236,6 +237,7 @@ def _link_segments(run_step: Step, row: PlannedMember, first_scan: Task) -> list
     limits = run_step.destination.part_limits
     groups = _group_segments(_write_linked(run_step, row, first_scan), limits.min_bytes)
     total = sum(size for _, size in groups)
+    # `has_size` also accepts a size that exceeds the declared one by a multiple of 4 GiB.
     if not row.member.has_size(total) or total > allowed_size(run_step, row.member):
         raise MemberError(
             row.finding(
@@ -243,8 +245,8 @@ def _link_segments(run_step: Step, row: PlannedMember, first_scan: Task) -> list
                 f"the segments have {total} bytes, but the directory declares {row.member.size}",
             )
         )
-    # There are at most as many slices as scans (`first_scan.parts`). Each slice may round up its
-    # number of parts, so reserve one part of the upload for each slice.
+    # Each slice may round up its number of parts (below), so reserve one part of the upload for
+    # each slice. There are at most as many slices as scans (`first_scan.parts`).
     reduced_limits = limits._replace(max_parts=limits.max_parts - first_scan.parts)
     part_size = choose_part_size(total, run_step.context.tuning.part_bytes, reduced_limits)
     return [
@@ -294,12 +296,12 @@ def _write_linked(
     def read_scan(number: int) -> deflate.ScannedSegment | None:
         record = run_step.records.find_segment(index, number, "scanned")
         try:
-            return deflate.ScannedSegment.from_bytes(record or b"")
+            return deflate.ScannedSegment.from_bytes(record or b"")  # b"" is an error, too
         except DeflateError:  # missing or damaged: the preceding scan covers it, or linking fails
             return None
 
     def write_linked(segment: deflate.LinkedSegment) -> tuple[int, deflate.LinkedSegment]:
-        # Segment N begins between N times and N + 1 times the distance between segments.
+        # With a distance of D between segments, segment N begins in [N * D, (N + 1) * D).
         number = segment.start_bit // (8 * segmentation.distance)
         run_step.records.write_segment(index, number, "linked", segment.to_bytes())
         return number, segment

@@ -34,14 +34,14 @@ ATTEMPT_FAULTS: tuple[type[errors.S3UnzipError], ...] = (*RUN_FAULTS, errors.Ser
 def run_task(run: Run, task: Task, context: Context) -> TaskReport:
     """Do one task and write its outcomes; skip the members that an earlier attempt finished.
 
-    If the archive has changed, the change is recorded as the stop, and the report is returned. Near
-    the time limit of the worker, the attempt ends without an error, and the next round extracts the
-    remaining members.
+    If the archive has changed, the change is recorded as the reason why the run stops, and the
+    report of the task is returned. Near the time limit of the worker, the attempt ends without an
+    error, and the next round extracts the remaining members.
 
     Raises:
         StorageError: an error in `RUN_FAULTS`, which stops the whole run.
         ServiceFaultError: the task may succeed later.
-        RunStoppedError: another task met a fault of the whole run.
+        RunStoppedError: another task has stopped the whole run.
     """
     attempt = TaskAttempt(run, task, context)
     try:
@@ -116,6 +116,7 @@ def _do_remaining(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
     except RUN_FAULTS:  # these stop the run, whichever task raises them
         raise
     except errors.StorageError as refusal:
+        # For a batch, raise an error in `RUN_FAULTS`.
         if is_batch and isinstance(refusal, errors.UnsupportedError):
             raise errors.StoreLacksError(str(refusal)) from refusal
         if is_batch:

@@ -122,7 +122,8 @@ def complete_once(
                 upload, parts, if_absent=options.on_conflict is OnConflict.NEVER
             )
         except (errors.NotFoundError, errors.UnconfirmedError) as error:
-            # An unconfirmed response means that this try may have succeeded.
+            # After an unconfirmed response, this try may have succeeded. If an upload is not found,
+            # an earlier try may have completed it.
             may_be_done = was_tried or isinstance(error, errors.UnconfirmedError)
             if may_be_done and is_member(row, options, destination, run_step.calls):
                 return None
@@ -206,7 +207,7 @@ def copy_sizes(size: int, preferred: int, limits: PartLimits) -> list[int]:
     """
     smallest_size = max(limits.min_bytes, math.ceil(size / limits.max_parts))
     usual_size = max(smallest_size, min(preferred, limits.max_bytes))
-    # With more parts than this, parts of equal size would be smaller than `min_bytes`.
+    # The highest number of equal parts that are not smaller than `min_bytes`.
     max_count = max(1, size // limits.min_bytes)
     part_count = min(max_count, math.ceil(size / usual_size))
     part_size = math.ceil(size / part_count)
@@ -323,7 +324,7 @@ def _cut_parts(
     for index, size in enumerate(chain(sizes, repeat(sizes[-1]))):
         if index <= at_once:
             buffers.append(bytearray(max(sizes)))
-        buffer = buffers[index % len(buffers)]
+        buffer = buffers[index % len(buffers)]  # the new one, or else the oldest
         view = memoryview(buffer)  # a slice of the bytearray itself would be a copy
         crc = 0
         filled = 0  # number of bytes in this part

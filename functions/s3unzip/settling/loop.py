@@ -126,13 +126,13 @@ def begin_run(
     if isinstance(plan, Report):
         records = RunRecords.open(context.stores, plan.run, calls)
         report, is_first = write_report(plan, records, began, renderer=context)
-        if archive.run is None:  # return the refusal, not the better report of an equal request
+        if archive.run is None:  # return the refusal, even if this run has a better report
             report = plan
         return Settled(Next(plan.run, "done"), report, is_first=is_first)
     if planned is not None:
         planned(plan)
     settled = _write_plan(plan, context, calls)
-    if begins_anew:  # earlier workers may have left uploads behind
+    if begins_anew:  # earlier workers may have left uploads to the keys of large members
         step = Step(plan.summary.run, context, calls)
         results = read_results(step, plan.summary)
         abort_leftover_uploads(step, results.large, results.uploads)
@@ -150,7 +150,7 @@ def _plan_archive(
 ) -> Plan | Report:
     """Return the plan of an archive, or the report of a run that cannot begin.
 
-    Deletes all records but report and page if `begins_anew`, or if an interrupted plan left some.
+    If `begins_anew`, or if an interrupted plan left records, deletes all but the report and page.
     """
     try:
         tail = archive.tail or _read_tail(request, archive.pin, context, calls)
@@ -162,7 +162,7 @@ def _plan_archive(
         )
     run = archive.run or run_id(request, tail.pin, tail.modified)
     records = RunRecords.open(context.stores, run, calls)
-    # `begin_run` found no usable plan of this run, so recorded outcomes are of an interrupted plan.
+    # `begin_run` found no usable plan, so any recorded outcomes come from an interrupted plan.
     if archive.run is not None and (begins_anew or records.recorded_task_ids()):
         records.delete_records(keep=(REPORT, PAGE))
     return make_plan(request, tail, records=records, context=context, calls=calls, check=check)
@@ -219,7 +219,7 @@ def _write_plan(plan: Plan, context: Context, calls: Calls) -> Settled:
     """Write the first round and then the plan; settle a run without tasks immediately.
 
     Before that, each member that several tasks copy is linked: its upload is created, and the tasks
-    copy slices of this upload. If linking meets a fault of the whole run, the stop is recorded, and
+    copy slices into it. If linking meets a fault of the whole run, the stop is recorded, and
     the round contains the copy tasks of the members that are not linked; settling links them later.
     """
     run = plan.summary.run
@@ -236,7 +236,7 @@ def _write_plan(plan: Plan, context: Context, calls: Calls) -> Settled:
     except RUN_FAULTS as fault:
         records.write_stop(stop_for(fault))
         linked_members = {task.member for task in tasks}
-        # If a member already has its outcome, its copy tasks are ignored later.
+        # Some of these members have an outcome already: `read_results` ignores their tasks.
         tasks += [task for task in plan.copies if task.member not in linked_members]
     records.write_round(0, tasks)
     stores = {}  # how the stores are reached, for later commands
@@ -244,7 +244,7 @@ def _write_plan(plan: Plan, context: Context, calls: Calls) -> Settled:
         stores = to_builtins(context.connections.recorded())
     records.write_plan(replace(plan.summary, requests=calls.requests, stores=stores))
     if not tasks:  # the first round is empty, so it ends now
-        return settle(Next(run.id, "few"), context)  # "many" is equivalent
+        return settle(Next(run.id, "few"), context)  # "few" or "many": not used
     return Settled(replace(_state_for_round(records, tasks, number=0, context=context), done=done))
 
 
@@ -286,9 +286,9 @@ def resume(
     except UnreadableRecordError as damage:
         results = read_results(step, plan)  # raises nothing: it leaves out damaged records
         results.stop = stop_for(damage)
-        results.must_begin_anew = failed  # otherwise, the failed members would stay failed
+        results.must_begin_anew = failed  # plan again, or the failed members would stay failed
     last_round = len(records.list_rounds()) - 1  # rounds are numbered from 0
-    state = Next(run, "few", last_round, done=NOTHING_DONE, reopened=failed)  # "many" is equivalent
+    state = Next(run, "few", last_round, done=NOTHING_DONE, reopened=failed)  # "few": not used
     return _finish_round(step, plan, results, state)
 
 
@@ -345,7 +345,7 @@ def settle_failed(  # noqa: PLR0913 - all known facts
         run: the id of the run.
         stop: why the execution ended. A recorded stop takes precedence, because it is more precise.
         context: the stores, the clock and the limits.
-        began, ended: the last start and the end of the execution, in Unix seconds.
+        began, ended: when the execution was last started, and when it ended, in Unix seconds.
         request, pin: from the input of the execution; they are reported if there is no plan.
 
     Returns:
@@ -369,8 +369,8 @@ def settle_failed(  # noqa: PLR0913 - all known facts
         if recorded is None:
             return None
         return recorded, False
-    # A FAILED report replaces a FAILED report that was finished before the execution began. Any
-    # other verdict is based on the records and replaces only a worse one, whatever its time.
+    # A FAILED report replaces a FAILED report that was finished before the execution began. Other
+    # verdicts follow from the records, so they replace only a worse one (0.0: no equal one).
     outdated_until = began if report.verdict is Verdict.FAILED else 0.0
     return write_report(replace(report, finished=ended), records, outdated_until, renderer=context)
 
@@ -425,8 +425,8 @@ def _end_run(
         state: the state of the last round.
         stop: why the run ends early; None: nothing stopped it.
     """
-    # In a second round, tasks are repeated, so their first attempts may have left uploads behind.
-    # After a stop, `resume` aborts these, but continues the uploads of split members.
+    # From the second round on, tasks are repeated, so earlier attempts may have left uploads. After
+    # a stop these remain: `resume` aborts them, and continues the uploads of split members.
     if state.round and stop is None:
         abort_leftover_uploads(step, results.large, results.uploads)
     if stop is not None and stop.verdict is Verdict.SOURCE_CHANGED:  # cannot be resumed

@@ -141,9 +141,9 @@ def row(columns: Columns, cells: Sequence[Markup], *, reason: str = "") -> Marku
 def bar(part: float, whole: float, tone: str) -> Markup:
     """Return a bar whose length shows the share of a part in the whole; `tone` is a CSS class.
 
-    A style attribute would require a weaker Content-Security-Policy. An SVG attribute does not.
+    A style attribute would require a weaker Content-Security-Policy; an SVG attribute does not.
     """
-    share = 100 * part / (whole or 1)  # a whole of 0 has parts of 0
+    share = 100 * part / (whole or 1)  # if the whole is 0, so is the part
     return element(
         "svg",
         {"class": f"bar {tone}", "aria-hidden": "true"},

@@ -111,7 +111,10 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
 
 
 def _first_archives(records: RunRecords, count: int) -> list[Outcome]:
-    """Return the first `count` extracted members that are archives, in directory order."""
+    """Return the first `count` archives among the members that were extracted or unchanged.
+
+    They are in directory order.
+    """
     candidates = (
         outcome
         for outcome in records.all_outcomes()
@@ -167,20 +170,20 @@ def nested_request(run: Run, key: str, budget: Budget) -> Request:
 def nested_requests(run: Run, report: Report, context: Context) -> Iterator[Request]:
     """Yield the requests for the nested archives of a run that has ended; record the refused ones.
 
-    Each archive gets an equal share of the budget, so that their runs can be concurrent and need
-    not know of each other.
+    The archives get equal shares of the budget, so that their runs can be concurrent and
+    independent.
     """
     budget = first_budget(context.tuning)
     own_budget = run.options.nested_budget
     if own_budget is not None:
-        # `subtract_run` also subtracts this run's archive, but the outer run has already done so.
+        # The outer run has subtracted this archive already, so undo that part of `subtract_run`.
         budget = replace(subtract_run(own_budget, report, context), archives=own_budget.archives)
     archives, refused = find_nested(run, context, budget.archives)
     if refused:
         RunRecords.open(context.stores, run.id, context.calls()).write_nested(refused)
     shares = max(1, len(archives))  # 1 avoids a division by zero
     share = Budget(
-        (budget.archives - len(archives)) // shares,  # without the archives that are extracted now
+        (budget.archives - len(archives)) // shares,  # these archives are spent already
         budget.members // shares,
         budget.size // shares,
     )

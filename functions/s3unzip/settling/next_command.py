@@ -28,14 +28,14 @@ def next_command(
         report: the report of the run.
         environment: the run's environment; None or empty for a run on this machine.
         connections: how the environment is reached or, for a run on this machine, how its stores
-            are reached. None: by the defaults. A `resume` command on this machine does not repeat
+            are reached; None: by the defaults. A `resume` command on this machine does not repeat
             these options, because the records of the run contain them.
     """
     continuation: str | None = (
         f"s3unzip resume {report.run}{environment_options(environment, connections)}"
     )
     # `resume` on this machine needs the record `RUN`. If that record is damaged or lost, the report
-    # has the message of `RunRecords` that contains these words.
+    # has a message of `RunRecords` that contains the words below.
     if f"its record {RUN} is" in (report.message or "") and not environment:
         continuation = repeat_command(report, connections)
     match report.verdict:
@@ -43,7 +43,7 @@ def next_command(
             return _command_after_failures(report, environment, connections)
         case Verdict.FAILED if report.reason == "link-refused":  # `resume` would use the old link
             return repeat_command(report, connections, source="NEW-URL")
-        case Verdict.FAILED if report.reason != "not-implemented":  # else: other options are needed
+        case Verdict.FAILED if report.reason != "not-implemented":  # that needs other options
             return continuation
         case Verdict.COMPLETED if report.archive_left:
             return continuation
@@ -84,7 +84,7 @@ def _command_after_failures(
     # An environment has its password in a secret, so no option can give it another password.
     elif codes & MAY_HAVE_WRONG_PASSWORD and not environment:
         retry = f"{retry} {PASSWORD}"
-    elif not codes & RETRYABLE:
+    elif not codes & RETRYABLE:  # "encrypted" is not: an environment needs another secret first
         retry = None
     # At most `FAILURES_SHOWN` members are shown for each reason.
     if retry is None and max(report.reasons.values(), default=0) > FAILURES_SHOWN:
@@ -101,7 +101,7 @@ def repeat_command(
     """Return the command that extracts an archive again; None if it is too long or unprintable.
 
     The command has the options of the run. If the run overwrites objects, which is the default, the
-    command skips unchanged objects instead.
+    command overwrites only those that differ (`_list_options`).
 
     Args:
         report: the report of the run.

@@ -86,6 +86,7 @@ def _tile(
         note: the text below the value.
         tone: a CSS class.
         has_note: False if the note would say nothing, such as "0 failed"; its line is then empty.
+            So callers need not choose a note themselves.
     """
     if not has_note:
         note = ""
@@ -97,7 +98,7 @@ def _tile(
 
 
 def _member_tiles(report: Report) -> Iterator[Markup]:
-    """Yield the tiles for members: extracted, failed, no outcome. A refused archive has none."""
+    """Yield the tiles for members: extracted, failed, no outcome. None for a refused archive."""
     if report.verdict is Verdict.REJECTED:
         return
     other_counts = {
@@ -201,7 +202,7 @@ def failures(report: Report, environment_options: str) -> Markup:
         environment_options: the options of the commands in the section, with a leading space; empty
             for a run on this machine.
     """
-    # The only reason of a refused archive is in the header of the page.
+    # The header of the page shows the single reason of a refused archive.
     if not report.reasons or report.verdict is Verdict.REJECTED:
         return NOTHING
     # As many of the first failures as fit on the page, but at least one.
@@ -217,7 +218,7 @@ def failures(report: Report, environment_options: str) -> Markup:
 
 def _reasons_table(report: Report, row_reasons: list[str], environment_options: str) -> Markup:
     """Return the table of reasons; `row_reasons` holds the reason for each row of failures."""
-    columns = {"Reason": "", "Members": "number", "": "rest"}
+    columns = {"Reason": "", "Members": "number", "": "rest"}  # the last one is for the bars
     largest = max(report.reasons.values())
     rows = [
         row(

@@ -69,16 +69,16 @@ from s3unzip.stores.ports import Kind, ObjectFacts
 NOT_READABLE = "not-readable"  # reason code of a run whose archive the store refuses to return
 TASKS_FAILED = "tasks-failed"  # reason code of a run in which some tasks did not end
 MAX_TRIES = 20  # maximum attempts to write a report; an attempt fails if another writer is faster
-# The first request of each action on an archive.
+# The kind of the first request of each action on an archive, which `Calls` counts.
 FIRST_REQUESTS: dict[SourceAction, Kind] = {SourceAction.DELETE: "delete", SourceAction.TAG: "get"}
 # `{}` stands for the id of the run.
 OVERTAKEN = f"{{}}: other writers replaced its report before each of {MAX_TRIES} writes"
 
 
 def find_runs(source: Location, stores: Stores, calls: Calls, second: int) -> list[str]:
-    """Return the recorded runs whose archive was put in `second` and has a stem like `source`.
+    """Return the recorded runs of archives put at the time `second`, with a stem like `source`.
 
-    The stem begins with that of `source`, so the caller must compare the archives.
+    The stem only begins with the stem of `source`, so the caller must compare the archives.
 
     Args:
         source: the location of an archive.
@@ -126,7 +126,8 @@ def report_planned(plan: PlanSummary, stop: Stop, context: Context, calls: Calls
     step = Step(plan.run, context, calls)
     results = read_results(step, plan)
     cause = results.stop or step.records.find_stop() or stop
-    # Only the execution's state has the requests of settling and the number of rounds.
+    # The requests of settling and the number of rounds are in the state of the execution, which is
+    # lost, so the report has 0.
     return make_report(step, plan, results, cause, requests=Requests(), rounds=0)
 
 
@@ -149,8 +150,8 @@ def make_report(
         requests: the requests of the earlier settling steps.
         rounds: the number of rounds of the run.
     """
-    # The number of members without an outcome. The plan did not select members that it refused, but
-    # they have outcomes.
+    # The number of members without an outcome. Members that the plan refused are not selected, but
+    # have outcomes (`plan.failed`).
     missing = plan.failed + plan.selected - results.members
     report = replace(
         results.sum_up(plan, Verdict.COMPLETED),
@@ -232,7 +233,7 @@ def write_report(
         check_same_archive(report.run, report.source, report.pin, earlier)
         report = _keep_done_action(report, earlier)
         if earlier == report:  # this step has written it, but the answer was lost
-            return report, True  # assumed: if it replaced another report, that report is gone
+            return report, True  # assume that it is the first: an earlier report would be gone
         if earlier is not None and not may_replace(
             report, earlier, outdated_until, reopened=reopened
         ):
@@ -257,7 +258,7 @@ def may_replace(
 
     - The earlier report was finished by `outdated_until`, when the step of the new report began to
       read the records.
-    - The verdicts are equally good, or the earlier verdict is COMPLETED_WITH_ERRORS, and a user has
+    - The verdicts are equally good; or the earlier verdict is COMPLETED_WITH_ERRORS and a user has
       resumed the run to extract its failed members again (`reopened`).
     """
     rank = report.verdict.rank

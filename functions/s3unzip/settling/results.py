@@ -91,7 +91,7 @@ class Results(Struct):
         }
 
     def add_task(self, recorded: TaskOutcomes) -> None:
-        """Add the cost of a task, and its outcomes if its stage decides the outcomes of members."""
+        """Add the requests, bytes and warnings of a task, and its outcomes if they are final."""
         report = recorded.report
         self.requests += report.requests
         self.bytes_read += report.bytes_read
@@ -188,7 +188,8 @@ def _read_rounds(records: RunRecords, plan: PlanSummary, results: Results) -> No
         if task is None:  # settling recorded the outcome of a split member under an id of its own
             if outcomes is not None and outcomes.report.stage is Stage.DONE:
                 results.add_task(outcomes)
-                split_members[outcomes.report.member][Stage.DONE] = []  # a stage without tasks
+                # A stage without tasks: it tells `_sort_member` that nothing is left to do.
+                split_members[outcomes.report.member][Stage.DONE] = []
             continue
         if outcomes is not None:
             results.add_task(outcomes)
@@ -199,7 +200,7 @@ def _read_rounds(records: RunRecords, plan: PlanSummary, results: Results) -> No
             results.unfinished.append(task)
     for stages in split_members.values():
         _sort_member(results, stages)
-    results.done += results.members  # so the members of an unfinished batch count as progress
+    results.done += results.members  # members of an unfinished batch also count as progress
 
 
 def _sort_member(results: Results, stages: _Stages) -> None:
@@ -211,8 +212,8 @@ def _sort_member(results: Results, stages: _Stages) -> None:
     match current_stage(ended):
         case Stage.LINK:
             parts = {
-                # If an upload of the member was aborted, several rounds may have a task for the
-                # same part.
+                # One task for each part. If an upload of the member was aborted, several rounds may
+                # have a task for the same part.
                 task.part: task
                 # A member that is copied has no scans: its tasks are in `LINK` from the start.
                 for task, _ in stages.get(Stage.SCAN) or stages[Stage.LINK]
@@ -266,8 +267,8 @@ def link_copies(step: Step, copies: Sequence[Task]) -> Sequence[Task]:
     if linked.status is not Status.FAILED:
         _record_member(step, linked)
         return ()
-    # A task that copies the whole member finds the same fault. `resume --failed` can repeat the
-    # member only if a round has a task for it.
+    # Record no failure here: the task below will find the same fault and record it. `resume
+    # --failed` can repeat the member only if a round has a task for it.
     size = sum(task.size for task in copies)
     return [
         replace(
@@ -316,6 +317,7 @@ def forget_outcomes(step: Step, is_forgotten: Callable[[Outcome], bool]) -> int:
     for task_id, recorded in records.read_outcomes(
         task_id for task_id in records.recorded_task_ids() if task_id != PLAN_TASK
     ):
+        # A damaged record, or one of a scan or slice, has no outcomes of members.
         if recorded is None or not gives_outcome(recorded.report.stage):
             continue
         remaining = [outcome for outcome in recorded.outcomes if not is_forgotten(outcome)]
@@ -344,7 +346,7 @@ def _reduce_record(
         report,
         unfinished=report.members - len(remaining),
         bytes_done=sum(row.work for row in step.read_rows(span) if row.member.index in indexes),
-        **{status.value: statuses[status] for status in Status},
+        **{status.value: statuses[status] for status in Status},  # the fields that count them
     )
     step.records.write_outcomes(reduced, remaining)
 
@@ -366,9 +368,10 @@ def read_results_to_resume(step: Step, plan: PlanSummary) -> Results:
 
 
 def _find_aborted(step: Step, results: Results) -> dict[str, int]:
-    """Return the uploads that were aborted although slices remain: member indexes by upload id.
+    """Return the index of the member for each upload that was aborted although slices remain.
 
-    If all slices have ended, the upload may be complete: finishing the member finds that out.
+    Uploads whose slices have all ended are not looked up here: they may be complete, which
+    `finish_member` finds out.
     """
     needed = {
         task.slice.upload_id: task.rows for task in results.unfinished if task.slice is not None
@@ -385,8 +388,8 @@ def _take_slices_back(step: Step, aborted: Mapping[str, int]) -> None:
     """Remove the slices of aborted uploads from all rounds, so that settling links members again.
 
     `aborted` maps the id of each upload to the index of its member. A task that has lost its slice
-    is in the stage `LINK` (`Task.stage`), except the only task of a member. That task is deleted:
-    the scans of the member suffice for linking.
+    is in the stage `LINK` (`Task.stage`), unless it is the only task of its member. The only task
+    is deleted: the scans of the member suffice for linking.
     """
     for number in step.records.list_rounds():
         tasks: list[Task] = []
@@ -394,7 +397,7 @@ def _take_slices_back(step: Step, aborted: Mapping[str, int]) -> None:
             if task.slice is None or task.slice.upload_id not in aborted:
                 tasks.append(task)
             elif task.parts > 1:
-                # The member is that of the row: a damaged task may name another one.
+                # Take the index from `aborted`: that of a damaged task may be wrong.
                 tasks.append(replace(task, slice=None, member=aborted[task.slice.upload_id]))
         step.records.write_round(number, tasks)
 
