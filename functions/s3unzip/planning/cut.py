@@ -47,7 +47,7 @@ def small_seconds(load: Load, tuning: Tuning) -> float:
     )
 
 
-def _inline_share(seconds: float, tuning: Tuning) -> float:
+def _inline_batch_seconds(seconds: float, tuning: Tuning) -> float:
     """Return how long each batch takes if one inline Map runs all batches at once, in seconds.
 
     Returns 0 if an inline Map cannot run them all concurrently, or would take longer than a
@@ -60,11 +60,11 @@ def _inline_share(seconds: float, tuning: Tuning) -> float:
     max_batches = tuning.max_few_tasks
     if max_batches == 0 or max_batches > tuning.max_workers:
         return 0.0
-    share = INLINE_SPARE * seconds / max_batches  # slightly more than an equal share
-    # A Distributed Map takes `MAP_SECONDS` longer, but its batches can end in `batch_min_seconds`.
-    if share > tuning.batch_min_seconds + rates.MAP_SECONDS:
+    batch_seconds = INLINE_SPARE * seconds / max_batches  # slightly more than an equal share
+    # A Distributed Map takes `MAP_SECONDS` more, but a batch may take only `batch_min_seconds`.
+    if batch_seconds > tuning.batch_min_seconds + rates.MAP_SECONDS:
         return 0.0
-    return share
+    return batch_seconds
 
 
 class TaskCutter:
@@ -85,8 +85,8 @@ class TaskCutter:
         self._tuning = tuning
         self._can_copy = can_copy
         self._inflates_members = inflates_members
-        # In a small archive, segments are shorter, so that each worker gets one. At most
-        # `FEW_SEGMENTS` are made in this way, because each needs a search for its boundary.
+        # In a small archive, segments are shorter, so that there is one for each worker. There are
+        # at most `FEW_SEGMENTS` such segments, because finding each boundary takes time.
         equal_share = math.ceil(work.bytes_in / min(FEW_SEGMENTS, tuning.max_workers))
         # The maximum length of a segment, in compressed bytes.
         self._max_segment = min(tuning.segment_bytes, max(MIN_SEGMENT, equal_share))
@@ -144,7 +144,7 @@ class TaskCutter:
     def end_batch(self, row_stop: int) -> None:
         """Make the task of the current batch, unless it is empty.
 
-        Call it once for each batch: the sums of the batch stay until `add` begins the next batch.
+        Call it only once for each batch: the sums are not reset before `add` begins the next batch.
 
         Args:
             row_stop: the offset in members.jsonl at which the rows of the batch end.
@@ -175,7 +175,7 @@ class TaskCutter:
         self.members_by_kind[kind] += 1
         is_sliced = len(slices) > 1
         tasks = self.tasks
-        if is_sliced and kind is TaskKind.COPY:  # the tasks need an upload before they can begin
+        if is_sliced and kind is TaskKind.COPY:  # these begin after their upload is created
             tasks = self.copies
         for part, (start, stop) in enumerate(slices):
             task_id = f"{kind}-{member.index:08d}"
@@ -207,12 +207,12 @@ class TaskCutter:
         tuning = self._tuning
         compressed = member.compressed_size
         min_length = math.ceil(compressed / MAX_SLICES)
-        # Neither an encrypted member nor one that stays compressed can be divided or copied.
-        can_divide = self._inflates_members and not member.flags & FLAG_ENCRYPTED
+        # Neither an encrypted member nor one that stays compressed can be cut or copied.
+        can_cut_or_copy = self._inflates_members and not member.flags & FLAG_ENCRYPTED
         is_plain = member.method == METHOD_STORED and member.size == compressed
-        if can_divide and is_plain and self._can_copy and member.size >= tuning.copy_from:
+        if can_cut_or_copy and is_plain and self._can_copy and member.size >= tuning.copy_from:
             return TaskKind.COPY, _slice_evenly(compressed, max(tuning.copy_task_bytes, min_length))
-        if can_divide and member.method == METHOD_DEFLATE and compressed >= tuning.split_from:
+        if can_cut_or_copy and member.method == METHOD_DEFLATE and compressed >= tuning.split_from:
             slices = _slice_evenly(compressed, max(self._max_segment, min_length))
             if len(slices) > 1:  # for a single slice, a scan gains nothing
                 return TaskKind.SCAN, slices
@@ -225,9 +225,11 @@ def _choose_max_batch(work: Load, tuning: Tuning) -> Load:
     In a small archive, each worker gets about four batches, or one if an inline Map runs them.
     """
     total_seconds = small_seconds(work, tuning)  # with a single worker
-    # Without an inline Map, `_inline_share` is 0.
-    share = max(total_seconds / (4 * tuning.max_workers), _inline_share(total_seconds, tuning))
-    seconds = min(tuning.batch_seconds, max(tuning.batch_min_seconds, share))
+    wanted_seconds = max(
+        total_seconds / (4 * tuning.max_workers),
+        _inline_batch_seconds(total_seconds, tuning),  # 0 without an inline Map
+    )
+    seconds = min(tuning.batch_seconds, max(tuning.batch_min_seconds, wanted_seconds))
     members = min(
         tuning.batch_members,
         int(seconds * tuning.puts_in_flight / tuning.put_seconds),  # as many as can be PUT
@@ -269,7 +271,7 @@ def choose_workers(tasks: Sequence[Task], tuning: Tuning) -> int:
     The destination must accept the PUTs of all these tasks, and each worker must have enough work
     to be worth starting.
     """
-    # The other tasks send few requests for their bytes, so they only lower the average rate.
+    # Only batches send many PUTs. The other tasks lower the average rate.
     puts = sum(task.members for task in tasks if task.kind is TaskKind.BATCH)
     seconds = sum(task.seconds for task in tasks)
     workers = min(tuning.max_workers, len(tasks))

@@ -67,8 +67,8 @@ def make_plan(
         records: the records of the run.
         context: the context of this process.
         calls: the object that sends, counts and retries the requests.
-        check: function that is called with the directory before anything is written. It may raise
-            an error to stop planning.
+        check: function that is called with the directory before anything is written. The
+            function may raise an error to stop planning.
     """
     run = Run(
         **asdict(request),
@@ -90,6 +90,7 @@ def make_plan(
         )
     if check is not None:
         check(reading)
+    # How much members may exceed their declared sizes is known only from the directory.
     run = replace(run, inflation=reading.index.inflation)
     cutter = make_cutter(run, reading, context)
     _write_members(request, reading, cutter, records)  # also cuts the tasks
@@ -109,7 +110,7 @@ def _write_members(
         count = len(reading.index.failures)
         report = TaskReport(task=PLAN_TASK, kind=TaskKind.BATCH, members=count, failed=count)
         key_of = reading.template.key_of()
-        # A refused name is not normalised: it may begin with slashes, which no path does.
+        # The path of a refused member is not normalised: it may begin with slashes, unlike others.
         outcomes = (
             PlannedMember(member, key_of(member.path.lstrip("/"))).failed(finding)
             for member, finding in reading.index.failures
@@ -180,7 +181,7 @@ def _summarize(
     context: Context,
     requests: Requests,
 ) -> PlanSummary:
-    """Return the summary of a plan; `tasks` are all its tasks, including the slices of copies."""
+    """Return the summary of a plan; `tasks` are all its tasks, including `cutter.copies`."""
     index = reading.index
     return PlanSummary(
         run=run,
@@ -210,7 +211,7 @@ def preview_plan(request: Request, context: Context) -> tuple[Reading, list[Task
 
 
 def preview_tasks(request: Request, reading: Reading, context: Context) -> list[Task]:
-    """Return all tasks of a run whose directory was read, without writing anything."""
+    """Return all tasks of a run, without writing anything; `reading` is the archive's directory."""
     cutter = make_cutter(request, reading, context)
     for _ in cut_and_encode(reading, cutter):
         pass  # this fills the cutter; the encoded rows are not needed
@@ -225,7 +226,7 @@ def make_cutter(request: Request, reading: Reading, context: Context) -> TaskCut
         context.tuning,
         Load(len(selected), selected.compressed_size, selected.size),
         can_copy=store.copies_from(request.source, reading.pin),
-        inflates_members=request.options.as_gzip is None,
+        inflates_members=request.options.as_gzip is None,  # otherwise, they stay compressed
     )
 
 
@@ -241,7 +242,7 @@ def cut_and_encode(reading: Reading, cutter: TaskCutter) -> Iterator[bytes]:
     encode_rows = msgspec.json.Encoder().encode_lines
     position = 0  # offset in members.jsonl
     while chunk := list(itertools.islice(members, ROWS_AT_ONCE)):
-        # If each key is the prefix followed by the path, a row contains only the member.
+        # If each key is the prefix followed by the path, a row is a tuple with only the member.
         rows: Iterator[tuple[object, ...]] = zip(chunk)
         if not has_plain_keys:
             rows = ((member, key_of(member.path)) for member in chunk)

@@ -102,12 +102,12 @@ def read_directory(
     archive = source.pinned(request.source, tail.pin, tail.data)
     read = partial(calls.read, archive)
     policy = _narrow_to_budget(context.policy, request.options.nested_budget)
-    # `drive` reads each range that a function of `zip` requests.
+    # `drive` reads the ranges that functions of `s3unzip.zip` request.
     location = drive(tail.locate_directory(policy), read)
     directory = DirectoryReader(location, policy, _make_selection(request, template, tail.pin))
     tuning = context.tuning
     whole = ByteRange(location.start, location.stop)
-    with blaming_parts(location.disks):  # members overlap if a part has the wrong size
+    with blaming_parts(location.disks):  # if a part has the wrong size, members seem to overlap
         for data in read_ahead(read, whole, tuning.directory_piece, tuning.directory_readers):
             directory.feed(data)
         index = drive(directory.finish(), read)
@@ -122,13 +122,13 @@ def read_directory(
 
 
 def _make_selection(request: Request, template: KeyTemplate, pin: Pin) -> Selection:
-    """Return how the directory reader selects members, makes keys and refuses equal keys."""
+    """Return the rules for selecting members, making keys and refusing equal keys."""
     options = request.options
     selection = Selection(template.key_of(), selects=selector(options), limit=options.limit)
     if options.marker:  # no member may have the key of the marker
         selection = selection._replace(reserved=template.marker)
+    # If only the keys of source and destination differ, a member could replace the archive.
     if replace(request.destination, key=request.source.key) == request.source:
-        # The archive is in the store of the destination: no member may replace it.
         selection = selection._replace(
             is_archive=make_archive_test(request.source, pin, request.destination)
         )
@@ -137,7 +137,7 @@ def _make_selection(request: Request, template: KeyTemplate, pin: Pin) -> Select
     if makes_folders(options):
         return selection._replace(folder_key=template.folder_key)
     # The run does not create the folders that the archive lists, so these get no keys. The folders
-    # that contain members are still compared with the members' keys.
+    # that contain members are compared with the members' keys, unlike without `folder_key`.
     return selection._replace(folder_key=lambda _: None)
 
 
@@ -155,8 +155,8 @@ def _narrow_to_budget(policy: Policy, budget: Budget | None) -> Policy:
 def folder_keys(reading: Reading, options: Options) -> Iterator[str]:
     """Yield the keys of the archive's folders that the options select.
 
-    Yields nothing if the options name members or limit their number. Globs are compared with the
-    full path of a folder, which ends in a slash.
+    Yields nothing if the options name members or limit their number. Globs are matched
+    against the full path of a folder, including its final slash.
     """
     if not makes_folders(options):
         return

@@ -41,7 +41,7 @@ class KeyTemplate(Struct, frozen=True):
 
     prefix: str
     after_prefix: str  # the text with the fields; "{member}" in nearly every run
-    archive: dict[str, str]  # values of the fields of the archive
+    archive: dict[str, str]  # values of the fields that describe the archive
     ending: str = ""  # ".gz" if members stay compressed
     strip: int = 0  # number of leading folders of the path that the key leaves out
 
@@ -67,15 +67,15 @@ class KeyTemplate(Struct, frozen=True):
         Returns None if the keys of the members do not contain their folders (``{name}``), or if
         `strip` removes the whole path.
         """
-        parts = path.strip("/").split("/", self.strip)  # the last part holds all further folders
+        parts = path.strip("/").split("/", self.strip)  # the last part is what remains
         if self.after_prefix != "{member}" or len(parts) <= self.strip:
             return None
         return self.prefix + parts[-1]
 
     def _make_key(self, path: str) -> str:
         if path.count("/") < self.strip:
-            # The member is refused, but its outcome needs a key that no other member has. Other
-            # keys have no slash after the prefix, because `lstrip` removes it.
+            # The member is refused, and its name was cut or lost its leading slashes. Its outcome
+            # needs a key that no other member has: `lstrip` removes the slash from all others.
             return f"{self.prefix}/{path}"
         path = path.split("/", self.strip)[-1]
         folder, name = posixpath.split(path)
@@ -113,7 +113,7 @@ def parse_template(request: Request | Report) -> KeyTemplate:
     prefix = _fill(text[:first_field], archive).lstrip("/")
     if request.destination.store.has_folders:
         # Remove "/" and "./" at the beginning and after a slash: "./a//" becomes "a/".
-        prefix = re.sub(r"(?<![^/])\.?/", "", prefix)
+        prefix = re.sub(r"(^|(?<=/))\.?/", "", prefix)
     return KeyTemplate(
         request.destination.key + prefix,
         text[first_field:],
@@ -131,15 +131,15 @@ def members_folder(run: Request | Report) -> Location:
     if isinstance(run, Report) and run.verdict is Verdict.REJECTED:
         return run.destination
     prefix = parse_template(run).prefix
-    # Without a slash, `rfind` returns -1, and the key is empty: the whole bucket.
+    # Without a slash, `rfind` returns -1, so the key is empty and stands for the whole bucket.
     return replace(run.destination, key=prefix[: prefix.rfind("/") + 1])
 
 
 def _escape_dots(path: str) -> str:
     """Return the path of an archive; in parts that are ``.`` or ``..``, the dots are escaped.
 
-    S3 allows such parts in a key. If they were not escaped, the name of an archive could lead out
-    of the destination.
+    S3 allows such parts in a key. Without the escapes, the name of an archive could lead out of
+    the destination.
     """
     return "/".join(
         part.replace(".", "%2E") if part in NO_NAMES else part
@@ -164,7 +164,7 @@ def selector(options: Options) -> Callable[[str], bool] | None:
     def is_selected(path: str) -> bool:
         if names and path not in names:
             return False
-        if path.count("/") < strip:  # nothing would be left of the path
+        if path.count("/") < strip:  # stripping would remove the whole path
             return False
         if include and not any(matches(path) for matches in include):
             return False
@@ -177,7 +177,7 @@ def makes_folders(options: Options) -> bool:
     """Return whether a run makes all folders of the archive that are selected, even empty ones.
 
     If the options name members or limit their number, the run makes only the folders that contain
-    its members.
+    selected members.
     """
     return not options.names and options.limit is None
 
@@ -190,7 +190,7 @@ def check_selection(
     An archive without members is refused only if the options name or include members.
 
     Raises:
-        NothingSelectedError: a name matches no member, or nothing is selected.
+        NothingSelectedError: no member has one of the names, or nothing is selected.
     """
     is_empty = not index.selected and not index.failures
     missing_names, unmatched_globs = find_unmatched(
@@ -235,7 +235,7 @@ def find_unmatched(
         if name in missing
     ]
     unmatched_globs: list[str] = []
-    # A selected member matches at least one glob. If there is only one glob, it has a match.
+    # Each selected member matches a glob, with or without names. A single glob thus has a match.
     if selected_count and len(options.include) == 1:
         return missing_names, unmatched_globs
     for pattern in options.include:
