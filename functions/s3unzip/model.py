@@ -837,9 +837,9 @@ class NestedRun(Struct, frozen=True, omit_defaults=True):
     message: str | None = None
 
     @property
-    def is_right(self) -> bool:
-        """Whether all members were extracted, or the file is not an archive (``no-eocd``)."""
-        return self.verdict is Verdict.COMPLETED or self.reason == "no-eocd"
+    def is_failure(self) -> bool:
+        """Whether members may be missing; a file that is no archive (``no-eocd``) is no failure."""
+        return self.verdict is not Verdict.COMPLETED and self.reason != "no-eocd"
 
 
 class ArchiveEnd(Struct, frozen=True, omit_defaults=True):

@@ -130,13 +130,13 @@ def test_a_stopped_command_is_resumed_with_the_archives_inside(
 
 
 def test_inner_archives_that_cannot_be_opened() -> None:
-    """What is only called so stays a member, which is no failure; a broken archive is not right."""
+    """What is only called so stays a member, which is no failure; a broken archive is one."""
     names = {"a.zip": b"no archive", "b.ZIP": wrap(0), "c.zip": wrap(0) + b"trailing"}
     tree = Tree(build(*(Entry(name, data) for name, data in names.items())), ONE)
-    assert [(run.key, run.reason, run.is_right) for run in tree.nested] == [
-        ("archive/a.zip", "no-eocd", True),
-        ("archive/b.ZIP", None, True),
-        ("archive/c.zip", "trailing-data", False),
+    assert [(run.key, run.reason, run.is_failure) for run in tree.nested] == [
+        ("archive/a.zip", "no-eocd", False),
+        ("archive/b.ZIP", None, False),
+        ("archive/c.zip", "trailing-data", True),
     ]
     assert tree.nested[2].verdict is Verdict.REJECTED
     assert tree.keys == {*names, "b/level0.txt"}

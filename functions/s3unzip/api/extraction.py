@@ -33,7 +33,7 @@ from s3unzip.api.options import (
 from s3unzip.context import Progress
 from s3unzip.errors import NotFoundError, StorageError, UsageError
 from s3unzip.globs import WILDCARDS, compile_glob, has_wildcards
-from s3unzip.local.destination_objects import check_extra, clear_extra
+from s3unzip.local.destination_objects import check_safe_to_delete, clear_extra
 from s3unzip.local.machine import Machine, open_machine
 from s3unzip.model import (
     AfterSuccess,
@@ -105,7 +105,7 @@ def extract(  # noqa: PLR0913 - options of a public function
     request = make_request(parse_source(as_text(source)), target, options, after_success)
     progress = progress or Progress()
     if delete_extra is not None:  # refuse a run that might delete objects that somebody needs
-        check_extra(request, config.work, OpenedStores(config), "delete_extra", naming=str)
+        check_safe_to_delete(request, config.work, OpenedStores(config), "delete_extra", naming=str)
     with open_machine(config, policy, tuning, workers, progress=progress) as machine:
         return extract_one(machine, request, progress, warn, delete_extra, max_cost=max_cost)
 

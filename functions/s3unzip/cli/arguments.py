@@ -1,4 +1,4 @@
-"""The parameters of all commands. They define the options, stores, tuning and password.
+"""The parameters of all commands: they define the options, stores, tuning and password of a run.
 
 The options of a run are declared in the classes that hold their values (see `s3unzip.options`).
 `Arguments` declares all other parameters. A default of () makes a parameter repeatable.
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from s3unzip.operate.runs import DeployedRuns
 
 S3_ENDPOINT_VARIABLE = "AWS_ENDPOINT_URL_S3"
-# If this variable is "true", variables for endpoints are ignored.
+# If this is "true", environment variables for endpoints are ignored.
 IGNORE_VARIABLE = "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"
-PASSWORD_VARIABLE = "S3UNZIP_PASSWORD"  # noqa: S105 - the name of a variable, not a password
+PASSWORD_VARIABLE = "S3UNZIP_PASSWORD"  # noqa: S105 - the name of an environment variable
 TUNING_VARIABLE = "S3UNZIP_TUNING"
 OTHER_HOSTS = "other-hosts"
 DAY = 86_400.0  # seconds
@@ -139,7 +139,7 @@ class Arguments(Struct, frozen=True):
     ] = None
     json: Annotated[bool, RunOption("--json", "Print JSON on stdout.")] = False
     quiet: Annotated[
-        bool, RunOption("--quiet -q", "Print failures only, without progress and report.")
+        bool, RunOption("--quiet -q", "Print only failures: no progress and no report.")
     ] = False
     dry_run: Annotated[
         bool, RunOption("--dry-run", "List the keys and what would be done; write nothing.")
@@ -172,7 +172,7 @@ class Arguments(Struct, frozen=True):
             "Write a JSON line for each object: its key and what proves its content.",
         ),
     ] = None
-    newest: Annotated[int, RunOption("--limit N", "How many runs to list.", minimum=1)] = 50
+    max_runs: Annotated[int, RunOption("--limit N", "How many runs to list.", minimum=1)] = 50
     prune: Annotated[
         float | None,
         RunOption(
@@ -181,7 +181,7 @@ class Arguments(Struct, frozen=True):
         ),
     ] = None
     failures: Annotated[bool, RunOption("--failures", "List every failed member.")] = False
-    html: Annotated[bool, RunOption("--html", "Open the report page; print where it is.")] = False
+    html: Annotated[bool, RunOption("--html", "Open the report page, and print its path.")] = False
     failed: Annotated[bool, RunOption("--failed", "Try the failed members again.")] = False
     interval: Annotated[
         float, RunOption("--every NUMBER", "Seconds between two updates.", minimum=0.1)
@@ -317,15 +317,15 @@ class Arguments(Struct, frozen=True):
         return config
 
     def _choose_endpoint(self) -> str | None:
-        """Return the URL of the S3 server: the typed one, or else that of a variable, if any."""
-        url: str | None = self.values.get("endpoint_url")  # typed, or read from AWS_ENDPOINT_URL
+        """Return the URL of the S3 server: that of the option, else of an environment variable."""
+        url: str | None = self.values.get("endpoint_url")  # given, or from AWS_ENDPOINT_URL
         source = click.get_current_context().get_parameter_source("endpoint_url")
         if source is ParameterSource.COMMANDLINE:
             return url
         if os.environ.get(IGNORE_VARIABLE, "").lower() == "true":
             return None
-        # As in botocore, the variable for S3 alone replaces AWS_ENDPOINT_URL. This is not done with
-        # --env, because the URL is then also used for other services, such as SQS.
+        # As in botocore, the environment variable for S3 alone replaces AWS_ENDPOINT_URL. This is
+        # not done with --env, because the URL is then also used for other services, such as SQS.
         if self.env:
             return url
         return os.environ.get(S3_ENDPOINT_VARIABLE) or url

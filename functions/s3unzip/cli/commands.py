@@ -103,7 +103,7 @@ class _GroupedCommand(click.Command):
             ]
             if records:
                 with formatter.section(section or "Options"):
-                    formatter.write_dl(list(filter(None, records)))
+                    formatter.write_dl(list(filter(None, records)))  # hidden options have none
 
 
 def command(
@@ -141,7 +141,7 @@ def command(
 def _make_parameter(name: str, changes: dict[str, Any]) -> click.Parameter:
     """Return a click option or argument; `changes` override the settings from its declaration."""
     declared = DECLARED[name]
-    words = declared.form.split()  # for an option, its names; then its placeholder, if any
+    words = declared.form.split()  # the names of an option, then the placeholder, if any
     names = [word for word in words if word.startswith("-")]
     metavar = "".join(words[len(names) :])
     if declared.choices:
@@ -163,9 +163,9 @@ def _make_parameter(name: str, changes: dict[str, Any]) -> click.Parameter:
         "envvar": declared.variable,
         "show_envvar": True,
     }
-    # A text option that is not typed is None: the class that declares the option has the default.
+    # A text option that is not given is None, so that its class applies the default.
     if not is_repeatable and declared.kind is not str:
-        default = getattr(declared.default, "value", declared.default)  # enum members have a value
+        default = getattr(declared.default, "value", declared.default)  # an enum member's value
         settings |= {"default": default, "show_default": bool(default)}
     return click.Option([name, *names], **settings | changes)
 
@@ -182,7 +182,7 @@ def _describe_values(declared: RunOption, metavar: str) -> dict[str, Any]:
 
 
 def _start_logging(verbose: int) -> None:
-    """Log at the level set by -v or `LOG_LEVEL`; worker processes inherit the variable."""
+    """Log at the level set by -v or `LOG_LEVEL`, which worker processes inherit."""
     if verbose:
         os.environ[process_setup.LOG_LEVEL] = "info" if verbose == 1 else "debug"
     level = os.environ.get(process_setup.LOG_LEVEL)

@@ -68,8 +68,8 @@ def submit(arguments: Arguments) -> int:
     whose event or verdict never arrived. Also finds archives that should have been deleted or
     tagged after their runs (``[after_success]``), but were not. SRC may be left out.
 
-    Exit code: 0 queued, 1 the answer was no, 2 wrong request or above --max-cost. With --missing: 0
-    every archive has its verdict, is being extracted or was started, 1 some archives are left.
+    Exit code: 0 queued, 1 the user declined, 2 invalid request or above --max-cost. With --missing:
+    0 every archive has its verdict, is being extracted or was started now, 1 some archives remain.
     """
     if arguments.days is not None and not arguments.missing:
         raise UsageError("submit: --days is for --missing")
@@ -91,11 +91,11 @@ def _submit_named(arguments: Arguments, runs: DeployedRuns) -> int:
     submission, keys = _prepare_submission(arguments.sources, runs)
     if not arguments.json:
         _print_submission(submission)
-    agreed = _may_start("Queue", arguments, count=len(keys), dollars=submission.dollars)
-    if agreed:
+    may_queue = _may_start("Queue", arguments, count=len(keys), dollars=submission.dollars)
+    if may_queue:
         submission = replace(submission, queued=_queue(runs, keys))
     else:
-        explanation = ""  # none is needed with --dry-run, or if the answer was no
+        explanation = ""  # none is needed with --dry-run, or if the user declined
         if submission.ended and not keys:
             explanation = f": every archive has its verdict: s3unzip runs{runs.env_options}"
         elif not keys:
@@ -103,12 +103,12 @@ def _submit_named(arguments: Arguments, runs: DeployedRuns) -> int:
         sys.stderr.write(f"nothing is queued{explanation}\n")
     if arguments.json:
         print_json(submission)
-    return int(bool(keys) and not agreed and not arguments.dry_run)  # 1: the answer was no
+    return int(bool(keys) and not may_queue and not arguments.dry_run)  # 1: the user declined
 
 
 def _prepare_submission(names: Sequence[str], runs: DeployedRuns) -> tuple[Submission, list[str]]:
     """Return the figures of a submission, and the keys of the archives that have no verdict."""
-    sizes, outside = list_archives(names, runs)
+    sizes, uncovered_count = list_archives(names, runs)
     ended = find_ended(runs, list(sizes))
     for key in ended:
         del sizes[key]
@@ -118,7 +118,7 @@ def _prepare_submission(names: Sequence[str], runs: DeployedRuns) -> tuple[Submi
         runs.environment,
         len(sizes),
         size,
-        outside=outside,
+        outside=uncovered_count,
         ended=len(ended),
         dollars=price_archives(len(sizes), size),
         routes=dict(Counter(route.name for route in routes if route is not None)),
@@ -164,7 +164,7 @@ def _may_start(verb: str, arguments: Arguments, *, count: int, dollars: float) -
 def _queue(runs: DeployedRuns, keys: list[str]) -> int:
     """Queue an event for each key of the ingest bucket; return the number of events queued.
 
-    The events have the time of this call, so the duration of a run does not include earlier time.
+    The events have the time of this call, so the time since the upload is not part of a run.
     """
     queued = 0
     sources = [Location("s3", runs.config.environment_defaults.ingest_bucket, key) for key in keys]
@@ -209,11 +209,11 @@ def _submit_missing(arguments: Arguments, runs: DeployedRuns) -> int:
         sys.stderr.write(f"{count:,} started: s3unzip runs{runs.env_options}\n")
     if arguments.json:
         print_json(missing)
-    return int(missing.started < len(missing.unsettled))  # 1: some archives are left
+    return int(missing.started < len(missing.unsettled))  # 1: some archives remain
 
 
 def _print_missing(missing: MissingArchives, env_options: str) -> None:
-    """Print the archives without a verdict, those left after success, and the counts of both.
+    """Print the archives without a verdict, those not deleted or tagged after success, and counts.
 
     `env_options` contains the options that select the environment in the printed commands.
     """
@@ -227,14 +227,13 @@ def _print_missing(missing: MissingArchives, env_options: str) -> None:
             f"{show_time(archive.put)}  {archive.state:12}  "
             f"{show_bytes(archive.size):>9}  {printable(str(archive.source))}{advice}\n"
         )
-    # Archives that have a verdict but were not deleted or tagged.
-    remaining = sum(archive.state == "archive left" for archive in missing.unsettled)
+    left_after_success = sum(archive.state == "archive left" for archive in missing.unsettled)
     counts = (
         f"{show_count(missing.archives, 'archive')}: {missing.running:,} running, "
-        f"{len(missing.unsettled) - remaining:,} without a verdict"
+        f"{len(missing.unsettled) - left_after_success:,} without a verdict"
     )
-    if remaining:
-        counts += f", {remaining:,} left after success"
+    if left_after_success:
+        counts += f", {left_after_success:,} left after success"
     sys.stdout.write(f"{counts}\n")
 
 

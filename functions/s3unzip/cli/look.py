@@ -56,7 +56,7 @@ DIFFERENCES = {
 PROOFS = {
     "record": "by the store: the ETag is the same as when a run wrote the member",
     "checksum": "by the store: its own CRC-32 of the object",
-    "read": "by this command: it read the objects",
+    "read": "by this command, which read the objects",
     "metadata": "by their writer: the zip-crc32 in the metadata of the objects",
     "size": "by their size only: the archive does not declare the CRC-32",
 }
@@ -185,7 +185,7 @@ def cat(arguments: Arguments) -> int:
 
     def first_match(member: ArchiveMember) -> int:
         """Return the index of the first glob that matches a member."""
-        # The default 0 is never used, because a glob selected the member.
+        # A glob selected the member, so the default 0 is never used.
         return next((index for index, glob in enumerate(globs) if glob(member.name)), 0)
 
     # Members that match the same glob stay in the order of the directory.
@@ -251,12 +251,13 @@ def test(arguments: Arguments) -> int:
 def verify(arguments: Arguments) -> int:
     """Compare the objects in DEST with the archive.
 
-    If a run of this machine, or of the environment, wrote an object in S3, the object is read only
-    if it was replaced since. For other objects, S3 returns its own checksum or the writer's CRC-32.
+    An object in S3 that a run of this machine, or of the environment, wrote is read only if it has
+    been replaced since. Other objects in S3 are compared by S3's own checksum or by the CRC-32 in
+    their metadata.
 
     Exit code: 0 all equal, 1 something is missing, different or extra.
     """
-    yield_to_others()  # the many threads of a verification preempt no other process
+    yield_to_others()  # so that the many threads do not slow down other processes
     source = parse_source(arguments.src)
     arguments.check_locations(source, parse_destination(arguments.dest))
     # The environment is looked up first: if it does not exist, the --objects file is not
@@ -292,7 +293,7 @@ def verify(arguments: Arguments) -> int:
 
 @contextmanager
 def _open_objects_file(name: str | None) -> Iterator[Callable[[object], object] | None]:
-    """Yield a function that writes a value to the file as a JSON line; None without a name."""
+    """Yield a function that writes a value to the file `name` as JSON; None without a name."""
     if name is None:
         yield None
         return
@@ -332,5 +333,5 @@ def print_verification(verification: "s3unzip.Verification", out: TextIO) -> Non
         text = ", ".join(f"{label}{fact}" for label, fact in facts if fact is not None)
         out.write(f"  {difference.kind:8} {printable_name(difference.key)}: {text}\n")
     not_listed = sum(counts.values()) - len(verification.differences)
-    if not_listed:  # --list applies to each kind, so the largest count is enough for all
+    if not_listed:  # --list limits each kind by itself, so the largest count is enough
         out.write(f"  and {not_listed:,} more: --list {max(counts.values())} lists them all\n")

@@ -146,15 +146,15 @@ def _invoke(arguments: list[str]) -> int:
     """
     if len(arguments) > 1 and arguments[0] == "help" and arguments[1] in COMMANDS:
         arguments = [arguments[1], "--help"]
-    # A shell's completion script also sets COMP_WORDS, and a value that ends in `_source` asks for
-    # this script. Any other value of `COMPLETION` was left in the environment by mistake.
+    # A shell's completion script sets `COMPLETION` and COMP_WORDS. A user who asks for this script
+    # sets `COMPLETION` to a value that ends in `_source`. Otherwise, it was set by mistake.
     if COMPLETION in os.environ and (
         "COMP_WORDS" in os.environ or os.environ[COMPLETION].endswith("_source")
     ):
         PROGRAM.main(arguments, "s3unzip", COMPLETION)  # prints completions and exits
     try:
         with PROGRAM.make_context("s3unzip", arguments) as context:
-            return int(PROGRAM.invoke(context) or 0)  # printing the help returns no exit code
+            return int(PROGRAM.invoke(context) or 0)  # None: only the help is printed
     except click.exceptions.Exit as end:
         return end.exit_code
 

@@ -25,8 +25,8 @@ from s3unzip.settling.next_command import FAILURES_SHOWN, environment_options, n
 from s3unzip.stores.config import StoreConfig, runs_home
 from s3unzip.stores.ports import StoredObject
 
-# Matches a message that names another file format, in its only group.
-FOREIGN = re.compile(r"the first bytes look like (?!a ZIP archive|text|no format)(.+)")
+# Matches a message that names another file format; its only group is this format.
+OTHER_FORMAT = re.compile(r"the first bytes look like (?!a ZIP archive|text|no format)(.+)")
 EXTRA_SHOWN = 10  # number of objects to list before asking whether to delete them
 SOUNDNESS = {Verdict.COMPLETED: "SOUND", Verdict.COMPLETED_WITH_ERRORS: "NOT SOUND"}
 
@@ -46,7 +46,7 @@ def print_report(
         out: the stream to print to.
         environment: the environment of the run. None means this machine.
         show_rates: whether to print the duration, and members and bytes per second.
-        connections: how the run's stores, or the environment, are reached.
+        connections: the options that reach the run's stores, or the environment.
     """
     env_options = environment_options(environment, connections)
     _print_verdict(report, _title(report), out)
@@ -108,17 +108,17 @@ def _print_advice(report: Report, out: TextIO, env_options: str | None) -> None:
 def _advise(
     code: str, run: str = "", env_options: str | None = None, *, message: str | None = None
 ) -> str:
-    """Return the advice about a code.
+    """Return the advice for a code.
 
     Args:
-        code: the code of a check or a fault.
+        code: the code of a failed check or of a fault.
         run: the id of the run.
         env_options: the options that select the run's environment. None means that there is no run,
             so the advice leaves out the command to continue it.
         message: the message of a finding, which can name the format of a file that is not an
             archive.
     """
-    match = FOREIGN.search(message or "")
+    match = OTHER_FORMAT.search(message or "")
     if match is not None:
         return f"This looks like {match[1]}; s3unzip reads ZIP archives only. Check what SRC names."
     if env_options is None:
@@ -314,7 +314,7 @@ class RunOutput(RunDisplay):
         self.nested_runs.append(run)
         if self._json:
             print_json(run)
-        if not (self._quiet and run.is_right):
+        if run.is_failure or not self._quiet:
             sys.stderr.write(f"{describe_nested(run)}\n")
 
 
@@ -340,19 +340,19 @@ def exit_code(report: Report, nested: Sequence[NestedRun] = ()) -> int:
     """Return the exit code for the run of an archive and the runs of its nested archives."""
     if report.verdict.exit_code:
         return report.verdict.exit_code
-    if not all(run.is_right for run in nested):
+    if any(run.is_failure for run in nested):
         return 1
-    if report.archive_left:  # the action of `--after-success` failed
-        return AccessDeniedError.exit_code  # usually, the store has refused the action
+    if report.archive_left:  # `--after-success` failed, usually because the store refused it
+        return AccessDeniedError.exit_code
     return 0
 
 
 def shown_connections(config: StoreConfig, *locations: Location) -> StoreConfig:
     """Return the options that a printed command needs to reach `locations` again.
 
-    URLs with secrets and options that are set by environment variables are left out. If no location
-    is in S3, all S3 options are left out.
+    Options that environment variables set, and URLs that contain secrets, are left out. If no
+    location is in S3, all S3 options are left out.
     """
     if not any(location.store.takes_s3_options for location in locations):
         return StoreConfig(other_hosts=config.other_hosts)  # the only option for web servers
-    return config.recorded().without_variables()
+    return config.recorded().for_printed_commands()

@@ -81,12 +81,12 @@ def _estimate_in_environment(
 ) -> tuple[Estimate, float | None]:
     """Return the estimate of a run in an environment, and the maximum cost in dollars.
 
-    Typed options replace the settings of the environment.
+    Options given on the command line replace the settings of the environment.
     """
     if arguments.platform not in {None, "aws"}:
         raise UsageError(f"--env {arguments.env} is on aws, not on {arguments.platform}")
     settings = arguments.deployed().config
-    defaults = settings.defaults_of(source)  # those of a route, if one covers the archive
+    defaults = settings.defaults_of(source)  # those of the route of the archive, if any
     destination = defaults.destination
     if arguments.dest:
         destination = parse_destination(arguments.dest)
@@ -99,13 +99,13 @@ def _estimate_in_environment(
     return _estimate(request, platform, tuning, arguments), max_cost
 
 
-def override_options(environment: Options, typed: Options) -> Options:
-    """Return an environment's options; typed options that are not the defaults override them."""
+def override_options(environment: Options, given: Options) -> Options:
+    """Return an environment's options; given options that are not the defaults override them."""
     defaults = Options()
     return replace(
         environment,
         **{
-            name: value for name, value in asdict(typed).items() if value != getattr(defaults, name)
+            name: value for name, value in asdict(given).items() if value != getattr(defaults, name)
         },
     )
 

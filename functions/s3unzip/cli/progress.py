@@ -97,7 +97,7 @@ class RunDisplay(Progress):
         self._quiet = quiet
         self._lock = threading.RLock()
         self.counts: Counter[str] = Counter()
-        self._history: list[_Moment] = []
+        self._moments: list[_Moment] = []  # recent ones, for rates
         self.plan: PlanSummary | None = None
         self._phase = "plan"
         self._phase_start = time.monotonic()
@@ -125,8 +125,8 @@ class RunDisplay(Progress):
         with self._lock:
             self._phase = name
             self._phase_start = time.monotonic()
-            self._history.clear()
-        self._start()
+            self._moments.clear()
+        self._start_display()
 
     def planned(self, plan: PlanSummary, elapsed: float = 0.0) -> None:
         """Show the plan of a run that began `elapsed` seconds ago, with nothing done yet."""
@@ -151,7 +151,7 @@ class RunDisplay(Progress):
                 self.print_line("more members failed; the report counts them")
 
     def trouble(self, message: str) -> None:
-        """Print that a store does not respond; only once, even if every worker reports it."""
+        """Print once that a store does not respond, even if every worker reports it."""
         if message != self._trouble and not self._quiet:
             self._trouble = message
             self.print_line(printable(message))
@@ -173,13 +173,13 @@ class RunDisplay(Progress):
             if self._phase == VERIFYING and done:
                 return _figures_of_verify(counts, done / elapsed)
             title = PHASE_TITLES.get(self._phase, self._phase)
-            # The share also grows in the phase `scan`, in which other members are extracted.
+            # While large members are scanned, other members are extracted, so the share grows.
             if plan is None or self._phase not in {"scan", EXTRACTING}:
                 return Figures(title, None, note=self.note)
             # `bytes_done` and `work` are sums of `PlannedMember.work`: compressed bytes and a
             # constant for each member.
             share = min(1.0, max(0.0, counts["bytes_done"] / max(1, plan.work)))
-            # The share does not count scanned bytes, so it does not tell when a scan ends.
+            # The share does not count scanned bytes, so it cannot tell when a scan will end.
             has_estimate = (
                 self._phase == EXTRACTING and elapsed >= MIN_SECONDS and MIN_SHARE <= share < 1
             )
@@ -207,15 +207,15 @@ class RunDisplay(Progress):
         )
 
     def _remember(self, moment: _Moment) -> _Moment:
-        """Add a moment to the history; return the earlier moment from which rates are measured.
+        """Remember a moment; return the earlier moment from which rates are measured.
 
         The earlier moment is the most recent one that is more than `RATE_SECONDS` old, or the first
         one if none is.
         """
-        self._history.append(moment)
-        while len(self._history) > 2 and moment.time - self._history[1].time > RATE_SECONDS:
-            self._history.pop(0)
-        return self._history[0]
+        self._moments.append(moment)
+        while len(self._moments) > 2 and moment.time - self._moments[1].time > RATE_SECONDS:
+            self._moments.pop(0)  # the next one is old enough, too
+        return self._moments[0]
 
     def _console(self) -> Console:
         from rich.console import Console
@@ -224,7 +224,7 @@ class RunDisplay(Progress):
             self._own_console = Console(file=unescaped_errors(), highlight=False)
         return self._own_console
 
-    def _start(self) -> None:
+    def _start_display(self) -> None:
         """Start the live display or the thread that prints lines, unless already started."""
         if self._quiet or self._end_display is not None:
             return

@@ -1,6 +1,6 @@
 """The command ``run``: extract one or more archives on this machine.
 
-Several archives are extracted one after another, followed by a table of their verdicts.
+Several archives are extracted one after another; then a table of their verdicts is printed.
 """
 
 import sys
@@ -66,9 +66,9 @@ def run(arguments: Arguments) -> int:
     SRC is an archive, a folder, a prefix (s3://bucket/in/) or a glob; several may be given.
     For several archives, the exit code is the highest one.
 
-    Exit code: 0 all extracted, 1 some members failed or extra objects stay, 2 wrong request,
+    Exit code: 0 all extracted, 1 some members failed or extra objects remain, 2 invalid request,
     3 archive rejected, 4 archive changed, 5 a service failed (s3unzip resume continues),
-    6 a store refused, 7 no member selected, 74 stdout cannot be written,
+    6 a store refused a request, 7 no member selected, 74 stdout cannot be written,
     130 stopped (143 by SIGTERM, 129 by SIGHUP).
     """
     # These modules are slow to import, and the help does not need them.
@@ -135,7 +135,7 @@ def _make_requests(arguments: Arguments, stores: StoreConfig) -> list[Request]:
 
 def _extract_one(request: Request, arguments: Arguments, stores: StoreConfig) -> int:
     from s3unzip.api.extraction import extract_one
-    from s3unzip.local.destination_objects import check_extra
+    from s3unzip.local.destination_objects import check_safe_to_delete
 
     output = RunOutput(
         quiet=arguments.quiet,
@@ -150,10 +150,10 @@ def _extract_one(request: Request, arguments: Arguments, stores: StoreConfig) ->
         arguments.open_machine(request, stores, arguments.password(), output) as machine,
     ):
         if arguments.delete_extra is not None:
-            check_extra(request, stores.work, machine.context.stores)
+            check_safe_to_delete(request, stores.work, machine.context.stores)
             confirm_deletion = output.confirm_deletion
         report = extract_one(machine, request, output, warn, confirm=confirm_deletion)
-    if output.objection:  # extra objects are kept despite --delete-extra
+    if output.objection:  # the archive is extracted, but extra objects are kept
         return 1
     return exit_code(report, output.nested_runs)
 
@@ -162,12 +162,12 @@ def _list_decisions(
     request: Request, arguments: Arguments, stores: StoreConfig, password: bytes | None
 ) -> int:
     """Print what a run would do with each member; return 1 if it could not write all of them."""
-    from s3unzip.local.destination_objects import check_extra, preview_run
+    from s3unzip.local.destination_objects import check_safe_to_delete, preview_run
 
     deletes = arguments.delete_extra is not None
     context = open_context(request.options, stores, password, request.destination)
     if deletes:
-        check_extra(request, stores.work, context.stores)
+        check_safe_to_delete(request, stores.work, context.stores)
     counts = Counter[str]()
     with hint_at_prefix_if_missing(request.source):
         for decision in preview_run(request, context, warn, delete_extra=deletes):
@@ -199,7 +199,7 @@ def _list_or_report(
 
 
 class _BatchDisplay(RunDisplay):
-    """Shows the number of archives whose runs have ended, and the counts for all their members."""
+    """Shows how many archives have ended, and the counts of the members of all archives."""
 
     def __init__(self, archives: int, *, quiet: bool) -> None:
         super().__init__(quiet=quiet)
@@ -208,27 +208,27 @@ class _BatchDisplay(RunDisplay):
         self.nested_runs: list[NestedRun] = []  # runs of archives nested in the current one
 
     def phase(self, name: str) -> None:  # noqa: ARG002 - the phase of a single archive
-        self._start()  # only the first call, in the first phase of the first archive, has an effect
+        self._start_display()  # later calls have no effect
 
     def planned(self, plan: PlanSummary, elapsed: float = 0.0) -> None:
-        """Show nothing: the counts continue from one archive to the next."""
+        """Keep the counts: they continue from one archive to the next."""
 
     def nested(self, run: NestedRun) -> None:
         self.nested_runs.append(run)
-        if not run.is_right:
+        if run.is_failure:
             self.print_line(describe_nested(run))
 
     def ended(self, end: ArchiveEnd) -> None:
         self.ends.append(end)
         if end.error is not None:
             self.print_line(_error_line(end.source, end.error))
-        elif self._quiet and end.report is not None:  # otherwise the table at the end shows it
+        elif self._quiet and end.report is not None:  # if not quiet, the table shows it
             print_problem(end.report)
 
     def figures(self) -> Figures:
         with self._lock:
             counts = Counter(self.counts)
-        seconds = max(time.monotonic() - self._phase_start, 1e-3)
+        seconds = max(time.monotonic() - self._phase_start, 1e-3)  # all archives are one phase
         done = counts["extracted"] + counts["unchanged"] + counts["failed"]
         size = counts["bytes_written"]
         return Figures(
@@ -265,7 +265,7 @@ def _extract_several(requests: Sequence[Request], arguments: Arguments, stores: 
 
 
 def _extract_next(machine: "Machine", request: Request, display: _BatchDisplay) -> ArchiveEnd:
-    """Extract an archive; return an error in the result, so that the next archive is extracted."""
+    """Extract an archive; put an error into the result, so that the next archive is extracted."""
     from s3unzip.api.extraction import extract_one
 
     warnings: list[str] = []
@@ -303,13 +303,13 @@ def _print_batch(archives: Sequence[ArchiveEnd], stores: StoreConfig) -> None:
         command = next_command(
             report, connections=shown_connections(stores, report.source, report.destination)
         )
-        is_kept = (
+        is_archive_kept = (
             report.after_success is not None and report.after_success.state is not SourceState.DONE
         )
-        if report.failed or command or is_kept:
+        if report.failed or command or is_archive_kept:
             sys.stderr.write(f"{printable(str(report.source))}\n")
             print_failures(report, sys.stderr, env_options="")
-        if is_kept:
+        if is_archive_kept:
             sys.stderr.write(f"  {printable(str(report.after_success))}\n")
         if command:
             sys.stderr.write(f"  next: {printable(command)}\n")

@@ -48,12 +48,12 @@ RUN_COLUMNS = (
     "SOURCE -> DESTINATION",
 )
 LATEST = {"metavar": "[RUN]", "required": False, "default": "latest"}
-# Mutually exclusive options: a typed option replaces a recorded one.
+# Options that exclude each other: if one is given, the other is not recalled.
 EXCLUSIVE = {"unsigned": "request_payer", "request_payer": "unsigned"}
 SUCCEEDED = "SUCCEEDED"  # state of an execution that wrote the report or started the next one
 REPORT_SECONDS = 90.0  # time within which a failed execution gets its report
 BEGIN_SECONDS = 5.0  # maximum time until a planned local run begins or the next execution is seen
-FAULT_SECONDS = 120.0  # time after which an unresponsive service ends the command
+FAULT_SECONDS = 120.0  # time after which a command gives up on a service that does not respond
 
 
 class FailedMember(Struct, frozen=True):
@@ -64,14 +64,14 @@ class FailedMember(Struct, frozen=True):
 
 
 class Resumed(Struct, frozen=True):
-    """What ``s3unzip resume --env`` did."""
+    """The result of ``s3unzip resume --env``."""
 
     run: str
     environment: str
 
 
 class Aborted(Struct, frozen=True):
-    """What ``s3unzip abort`` did."""
+    """The result of ``s3unzip abort``."""
 
     run: str
     environment: str | None  # null: the run is on this machine
@@ -97,7 +97,7 @@ def _missing_report(run: str, runs: RunList) -> NotFoundError:
         return NotFoundError(
             f"{run} has no report yet; follow it: s3unzip watch {run}{runs.env_options}"
         )
-    # In an environment, `resume` also plans a run.
+    # On this machine, `resume` needs a plan; in an environment, it makes one.
     if runs.environment is None and runs.records(run).find_plan() is None:
         return NotFoundError(
             f"{run} has no plan and no report: it is being planned, or planning failed; if it "
@@ -108,14 +108,14 @@ def _missing_report(run: str, runs: RunList) -> NotFoundError:
     )
 
 
-@command(f"env {SERVER_OPTIONS} newest prune json")
+@command(f"env {SERVER_OPTIONS} max_runs prune json")
 def runs(arguments: Arguments) -> int:
     """List runs, the latest first."""
     if arguments.prune is not None:
         return _prune(arguments, arguments.prune)
     run_list = _open_runs(arguments)
     rows: list[tuple[str, ...]] = [RUN_COLUMNS]
-    for recent in run_list.recent(arguments.newest):
+    for recent in run_list.recent(arguments.max_runs):
         try:
             listed = _list_run(recent, run_list)  # None: the run has no plan yet
         except UnreadableRecordError as error:  # a record is damaged or from another version
@@ -129,8 +129,8 @@ def runs(arguments: Arguments) -> int:
             rows.append(_cells(listed))
     if len(rows) > 1:
         write_table(rows, sys.stdout, right={"TOOK", "MEMBERS", "FAILED"})
-        if len(rows) > arguments.newest:  # the first row has the titles
-            sys.stderr.write(f"the latest {arguments.newest:,}; --limit N lists more\n")
+        if len(rows) > arguments.max_runs:  # the first row has the titles
+            sys.stderr.write(f"the latest {arguments.max_runs:,}; --limit N lists more\n")
     elif not arguments.json:
         sys.stderr.write(f"{run_list.nothing_yet}\n")
     return 0
@@ -216,12 +216,12 @@ def _cells(run: ListedRun) -> tuple[str, ...]:
     figures = ("", "", "")
     if run.seconds is not None:
         figures = (show_seconds(run.seconds), f"{run.members:,}", f"{run.failed:,}")
-    source_and_folder = ""
+    locations = ""
     if run.source:
-        source_and_folder = f"{run.source} -> {run.folder}"
+        locations = f"{run.source} -> {run.folder}"
     if run.route:
-        source_and_folder += f"  route {run.route}"
-    return (show_time(run.started), run.state, *figures, run.run, printable(source_and_folder))
+        locations += f"  route {run.route}"
+    return (show_time(run.started), run.state, *figures, run.run, printable(locations))
 
 
 @command(f"run env {SERVER_OPTIONS} failures html json", run=LATEST)
@@ -243,7 +243,7 @@ def show(arguments: Arguments) -> int:
             report,
             sys.stdout,
             environment=run_list.environment,
-            connections=run_list.connections(report.run).without_variables(),
+            connections=run_list.connections(report.run).for_printed_commands(),
         )
     return report.verdict.exit_code
 
@@ -262,25 +262,26 @@ def _require_report(run: str, run_list: RunList) -> Report:
 
 def _print_failures(report: Report, run_list: RunList, *, json: bool) -> None:
     """Print a line for each failed member, including those that the report does not list."""
-    missing = report.failed
+    unprinted = report.failed
     for task, outcome in run_list.records(report.run).final_outcomes():
         if outcome.status is not Status.FAILED:
             continue
-        missing -= 1
+        unprinted -= 1
         if json:
             print_json(FailedMember(task, outcome))
         else:
             sys.stdout.write(f"{failed_line(outcome)}\n")
     if not report.failed:
         text_stream(json=json).write(f"{report.run}: {report.verdict}, no member failed\n")
-    absent = f"{show_count(missing, 'failed member')} {choose_form(missing, 'is', 'are')}"
-    if missing > 0 and run_list.state(report.run) == RUNNING:
+    subject = f"{show_count(unprinted, 'failed member')} {choose_form(unprinted, 'is', 'are')}"
+    if unprinted > 0 and run_list.state(report.run) == RUNNING:
         warn(
-            f"{absent} tried again now; follow it: s3unzip watch {report.run}{run_list.env_options}"
+            f"{subject} tried again now; follow it: s3unzip watch {report.run}"
+            f"{run_list.env_options}"
         )
-    elif missing > 0:
+    elif unprinted > 0:
         warn(
-            f"{absent} in a record that is damaged or lost; s3unzip resume {report.run}"
+            f"{subject} in a record that is damaged or lost; s3unzip resume {report.run}"
             f"{run_list.env_options} writes it again"
         )
 
@@ -301,7 +302,7 @@ def _find_page(report: Report, run_list: RunList) -> Path:
             run_list.stores,
             Clock(),
             environment=run_list.environment or "",
-            connections=run_list.connections(report.run).without_variables(),
+            connections=run_list.connections(report.run).for_printed_commands(),
         )
         body = render_page(report, context)
     with explaining(str(page)):
@@ -348,7 +349,7 @@ def _resume_here(arguments: Arguments) -> int:
         RunOutput(  # without rates, because the run was not active all the time
             quiet=False,
             json=arguments.json,
-            connections=stores.without_variables(),
+            connections=stores.for_printed_commands(),
             show_rates=False,
         ) as output,
         arguments.open_machine(run, stores, password, output) as machine,
@@ -374,7 +375,7 @@ def _has_nested_left(report: Report, run_list: RunList, *, retry_failed: bool) -
         and report.options.nested_depth > 0
         and (
             retry_failed
-            # `NESTED` has the results, and is written only after all nested archives were tried.
+            # `NESTED` is written after all nested archives were tried; some may not have begun.
             or not any(store.names(NESTED))
             or b'"reason":"not-begun"' in store.read(NESTED)
         )
@@ -414,7 +415,7 @@ def _require_plan(run: str, run_list: RunList) -> PlanSummary:
         ) from None
     except NotFoundError:
         raise NotFoundError(
-            f"{run}: has no plan, because the archive was refused or planning failed; start again "
+            f"{run} has no plan, because the archive was refused or planning failed; start again "
             "with s3unzip run"
         ) from None
 
@@ -422,17 +423,17 @@ def _require_plan(run: str, run_list: RunList) -> PlanSummary:
 def _recall_config(arguments: Arguments, recorded: StoreConfig) -> StoreConfig:
     """Return the configuration with which a command reaches the stores of a recorded run.
 
-    A typed option has priority, then a recorded value, then a variable or the default.
+    An option that is given has priority, then a recorded value, then an environment variable or the
+    default.
     """
     source_of = click.get_current_context().get_parameter_source
     parameters = {option.field: option.parameter for option in read_options(StoreConfig)}
-    typed = {
+    given = {
         field
         for field, parameter in parameters.items()
         if source_of(parameter) is ParameterSource.COMMANDLINE
     }
-    # A typed option also replaces a recorded one with which it cannot be combined.
-    replaced = typed | {EXCLUSIVE[field] for field in typed & EXCLUSIVE.keys()}
+    replaced = given | {EXCLUSIVE[field] for field in given & EXCLUSIVE.keys()}
     recalled = {
         field: getattr(recorded, field)
         # `other_hosts` has no option of its own: `--allow` sets it, and nothing unsets it, so what
@@ -447,11 +448,11 @@ def _recall_config(arguments: Arguments, recorded: StoreConfig) -> StoreConfig:
 def abort(arguments: Arguments) -> int:
     """Stop a run and drop its incomplete uploads.
 
-    Members that are already written stay.
+    Members that are already written remain.
     """
     run_list = _open_runs(arguments)
     run = run_list.find(arguments.run)
-    if arguments.env is None:  # open the stores that the run used: they have the uploads
+    if arguments.env is None:  # the stores that the run used contain its uploads
         run_list = LocalRuns(_recall_config(arguments, run_list.connections(run)))
     is_stopped = run_list.stop(run)
     records = run_list.records(run)
@@ -463,7 +464,7 @@ def abort(arguments: Arguments) -> int:
     else:
         state = "it was not running"
     uploads = 0
-    if is_stopped or report is None or not report.ok:  # a complete run has no incomplete uploads
+    if is_stopped or report is None or not report.ok:  # COMPLETED runs have no uploads
         try:
             plan = records.find_plan()
             if plan is not None:
@@ -487,7 +488,8 @@ def _drop_uploads(run: Run, run_list: RunList) -> int:
 
     context = Context(stores=run_list.stores, clock=Clock())
     with ExitStack() as locks:
-        if run_list.environment is None:  # without the lock, `resume` might begin new uploads
+        # Runs on this machine have a lock, so that `resume` begins no new uploads meanwhile.
+        if run_list.environment is None:
             locks.enter_context(lock_run(run_list.work_location.key, run.id))
         return drop_leftovers(Step(run, context, context.calls()))
 
@@ -510,7 +512,7 @@ def watch(arguments: Arguments) -> int:
         report,
         sys.stderr,
         environment=run_list.environment,
-        connections=run_list.connections(run).without_variables(),
+        connections=run_list.connections(run).for_printed_commands(),
     )
     return report.verdict.exit_code
 
@@ -525,7 +527,7 @@ def _follow(run: str, run_list: RunList, display: RunDisplay, arguments: Argumen
         now = time.monotonic()
         try:
             # The state is read before the report, so that a report found after the end is final.
-            state = run_list.state(run)
+            state = run_list.state(run)  # None: the run has not begun, or is no longer known
             report = run_list.records(run).find_report()
             snapshot = watcher.read()
             task_counts = {}  # numbers of tasks that are waiting, running and lost
@@ -545,7 +547,7 @@ def _follow(run: str, run_list: RunList, display: RunDisplay, arguments: Argumen
         _update_display(display, snapshot, progress)
         if state != RUNNING and report is not None:
             return report
-        if state not in {RUNNING, None}:  # None: the run has not begun
+        if state not in {RUNNING, None}:
             ended_at = ended_at or now  # the report may follow some time after the end
             _raise_if_overdue(run, state, run_list, seconds_since_end=now - ended_at)
         time.sleep(arguments.interval)
@@ -568,9 +570,9 @@ def _raise_if_overdue(
 ) -> None:
     """Raise `NotFoundError` if a run that has ended will no longer get a report."""
     limit = REPORT_SECONDS  # for an execution that failed: the report is written after its end
-    # A run on this machine is also `ENDED` between its plan and its first task. An execution that
-    # succeeded wrote the report or started the next execution, which may be seen late, because
-    # DescribeExecution is eventually consistent.
+    # Wait only for a start: a run on this machine is also `ENDED` between its plan and its first
+    # task. An execution that succeeded wrote the report or started the next execution, which may be
+    # seen late, because DescribeExecution is eventually consistent.
     if state in {ENDED, SUCCEEDED}:
         limit = BEGIN_SECONDS
     if seconds_since_end > limit:

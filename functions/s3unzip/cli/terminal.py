@@ -38,11 +38,11 @@ AGAIN_SECONDS = 0.5  # interval between attempts to raise an unhandled exception
 
 
 class OutputLostError(OSError):
-    """Standard output cannot be written."""
+    """Writing to standard output failed."""
 
 
 class _Stream(io.FileIO):
-    """A standard stream; failed writes raise `OutputLostError`, but on stderr, they are ignored."""
+    """A standard stream. Failed writes raise `OutputLostError`; on stderr, they are ignored."""
 
     def write(self, data: ReadableBuffer, /) -> int | None:  # type: ignore[override]  # as FileIO
         try:
@@ -63,8 +63,8 @@ class _SafeText(io.TextIOWrapper):
     """
 
     def __init__(self, raw: _Stream, encoding: str, errors: str, *, by_line: bool) -> None:
-        # Unless `by_line`, up to 1 MiB of output stays in the buffer until the command has its exit
-        # code, so a reader that exits early cannot make the command fail.
+        # Unless `by_line`, output of up to 1 MiB is written only after the command has its exit
+        # code, so that a reader that exits early cannot make the command fail.
         super().__init__(io.BufferedWriter(raw, 1024**2), encoding, errors, line_buffering=by_line)
         # The progress display writes to this stream, because it moves the cursor with control
         # characters. The display escapes text of archives and servers itself.
@@ -82,13 +82,13 @@ def unescaped_errors() -> TextIO:
 
 
 def repair_streams() -> None:
-    """Reopen closed standard streams, and replace stdout and stderr with safe streams."""
+    """Reopen closed standard streams; make stdout and stderr escape control characters."""
     for number in (INPUT, OUTPUT, ERROR_OUTPUT):
         try:
             os.fstat(number)
         except OSError:
-            # The new descriptor is `number`, the lowest free one. Output is opened for reading, so
-            # that writing fails and the command reports the failure.
+            # The new descriptor is `number`, the lowest free one. Standard output is opened for
+            # reading only, so that writing fails and the command reports the failure.
             os.open(os.devnull, os.O_RDONLY if number == OUTPUT else os.O_RDWR)
     if sys.stdin is None:
         sys.stdin = open(INPUT, closefd=False)  # noqa: SIM115 - stays open until the process ends
@@ -197,26 +197,26 @@ class Stopping:
         try:
             yield
         finally:
-            was_timer_running = False
+            was_own_timer_running = False
             if signal.SIGALRM in self._handlers:  # a signal has called `_stop`
                 # Keep the hook: Python may discard the exception again when the program ends and
                 # its objects are freed.
                 _, interval = signal.setitimer(signal.ITIMER_REAL, *self._replaced_timer)
                 # `_stop` started the timer; `_raise_again` stops it once the exception is handled.
-                was_timer_running = interval > 0
+                was_own_timer_running = interval > 0
             else:
                 sys.unraisablehook = replaced_hook
             for signal_number, handler in self._handlers.items():
                 signal.signal(signal_number, handler)
             self._handlers.clear()
-            if was_timer_running and not _is_handled():  # Python discarded the exception
+            if was_own_timer_running and not _is_handled():  # Python discarded the exception
                 raise KeyboardInterrupt
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         """Raise `KeyboardInterrupt`; start a timer that raises it again if Python discards it."""
         del frame
         self._number = number
-        if signal.SIGALRM not in self._handlers:  # the first signal: save what it replaces
+        if signal.SIGALRM not in self._handlers:  # the first signal: save what ours replace
             self._replaced_timer = signal.getitimer(signal.ITIMER_REAL)
             self._handlers[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._raise_again)
         signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS, AGAIN_SECONDS)
@@ -225,7 +225,7 @@ class Stopping:
     def _raise_again(self, number: int, frame: FrameType | None) -> None:
         del number, frame
         if not _is_handled():
-            raise KeyboardInterrupt  # the timer keeps running
+            raise KeyboardInterrupt  # if it is discarded again, the timer calls again
         signal.setitimer(signal.ITIMER_REAL, 0.0)
 
 

@@ -189,7 +189,7 @@ def _is_blocked(path: str) -> bool:
         return isinstance(error, NotADirectoryError)
 
 
-def check_extra(
+def check_safe_to_delete(
     request: Request,
     home: Location,
     stores: Stores,
@@ -262,7 +262,7 @@ def clear_extra(
             "because its disk ignores upper and lower case; rename what had that name before"
         )
     if extra and context.connections is not None:
-        # A run that began after `check_extra` may have written these objects. Without
+        # A run that began after `check_safe_to_delete` may have written these objects. Without
         # `connections`, there is no list of the other runs.
         _refuse_other_archives(
             run,

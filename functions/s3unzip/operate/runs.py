@@ -146,8 +146,8 @@ class DeployedRuns(RunList):
         self.environment = environment
         self.location = f"in {environment}"
         self.nothing_yet = f"no run of {environment} has begun yet"
-        # Printed commands leave out options that variables set, because the shell has them.
-        self.env_options = environment_options(environment, access.without_variables())
+        # Printed commands leave out options that environment variables set.
+        self.env_options = environment_options(environment, access.for_printed_commands())
         self._session = AwsSession(access)
         self._clients: dict[tuple[str, str | None], Any] = {}  # by service and region
         with translating_errors(f"environment {environment}"):
@@ -272,7 +272,7 @@ class DeployedRuns(RunList):
 
     def connections(self, run: str) -> StoreConfig:  # noqa: ARG002 - the same for all runs
         """Return how commands reach the environment; its functions apply the settings of a run."""
-        return self._session.access.without_variables()
+        return self._session.access.for_printed_commands()
 
     def recent(self, limit: int) -> Iterator[ListedRun]:
         """Yield runs, latest archive first; a run in progress may have no record yet.

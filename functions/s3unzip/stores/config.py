@@ -409,7 +409,7 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
             check_reachable=False,
         )
 
-    def without_variables(self) -> Self:
+    def for_printed_commands(self) -> Self:
         """Return the configuration without the values that come from environment variables.
 
         A command in the same environment needs options only for the remaining values.

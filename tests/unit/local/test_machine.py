@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from s3unzip.context import Context
 from s3unzip.errors import AccessDeniedError, InterruptedRunError, ServiceFaultError, UsageError
 from s3unzip.local.attempts import AttemptEnd, OpenContext, do_attempt, open_context
-from s3unzip.local.destination_objects import check_extra, clear_extra
+from s3unzip.local.destination_objects import check_safe_to_delete, clear_extra
 from s3unzip.local.machine import Machine
 from s3unzip.local.process_setup import yield_to_others
 from s3unzip.local.workers import Workers, WorkerTally, _PendingTasks, _ThreadWorker
@@ -104,7 +104,7 @@ def test_the_whole_archive_clears_a_prefix_of_its_own(
     (tmp_path / "runs/2026-11-23/101112-archive-01234567").mkdir(parents=True)
     request = Request(Location("s3", "in", "x/archive.zip"), destination, options)
     with pytest.raises(UsageError, match=said) if said else nullcontext():
-        check_extra(request, Location("file", "", f"{tmp_path}/"), MemoryStores())
+        check_safe_to_delete(request, Location("file", "", f"{tmp_path}/"), MemoryStores())
 
 
 def _fail(found: Sequence[StoredObject]) -> bool:
