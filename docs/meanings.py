@@ -155,7 +155,7 @@ MEANINGS = {
     "Tuning.nested_members": "maximum number of members in the directories of nested archives",
     "Tuning.parts_in_flight": "number of concurrent parts of one multipart upload",
     "Tuning.puts_in_flight": "number of concurrent PUTs of one worker",
-    "WorkSection.expire_days": "days after which plans, outcomes and reports are deleted",
+    "WorkSection.expire_days": "days after which a created bucket deletes the records of a run",
 }
 
 # Paragraphs of the pages.
