@@ -20,7 +20,7 @@ from __future__ import annotations
 import io
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import cached_property, partial
 from heapq import merge
@@ -67,7 +67,7 @@ class ArchiveMember:
 
     def __init__(
         self,
-        stream: Callable[[Member], Iterator[bytes]],
+        stream: Callable[[Member], Generator[bytes, None, None]],
         member: Member,
         problem: Finding | None = None,
     ) -> None:
@@ -102,7 +102,7 @@ class ArchiveMember:
         """
         return b"".join(self.stream())
 
-    def stream(self) -> Iterator[bytes]:
+    def stream(self) -> Generator[bytes, None, None]:
         """Yield the content in pieces of at most 1 MiB.
 
         The size and the CRC-32 are checked after the last piece. Do not use the content until the
@@ -178,12 +178,16 @@ class ArchiveMember:
 class _MemberFile(io.RawIOBase):
     """The content of a member as a stream; the last read raises an error if a check failed."""
 
-    def __init__(self, content: Iterator[bytes]) -> None:
+    def __init__(self, content: Generator[bytes, None, None]) -> None:
         self._content = content
         self._piece = io.BytesIO()
 
     def readable(self) -> bool:
         return True
+
+    def close(self) -> None:
+        self._content.close()  # ends the threads that read ahead
+        super().close()
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
         size = self._piece.readinto(buffer)
@@ -467,7 +471,7 @@ class Archive(Mapping[str, ArchiveMember]):
         """
         return dict(self._index.warnings)
 
-    def _stream(self, member: Member) -> Iterator[bytes]:
+    def _stream(self, member: Member) -> Generator[bytes, None, None]:
         """Yield the content of a member and check it; add the warnings to those of the archive."""
         policy = self._context.policy
         tuning = self._context.tuning

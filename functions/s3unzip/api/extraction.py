@@ -121,8 +121,12 @@ def make_request(
     source: Location, destination: Location, options: Options, after_success: str | None
 ) -> Request:
     """Return the request of a run; `after_success` is as for `extract`."""
-    rule = parse_after_success(after_success, source, options)
-    return Request(source, destination, options, after_success=rule)
+    return Request(
+        source,
+        destination,
+        options,
+        after_success=parse_after_success(after_success, source, options),
+    )
 
 
 def extract_one(

@@ -399,10 +399,9 @@ def _finish_round(step: Step, plan: PlanSummary, results: Results, state: Next) 
         return _end_run(step, plan, results, state, stop=stop)
     number = state.round + 1
     step.records.write_round(number, order_tasks(results.unfinished))
-    following = _state_for_round(step.records, results.unfinished, number, step.context)
     return Settled(
         replace(
-            following,
+            _state_for_round(step.records, results.unfinished, number, step.context),
             done=results.done,
             idle=idle,
             requests=state.requests + step.calls.requests,

@@ -9,6 +9,7 @@ import os
 import pickle
 import signal
 import tempfile
+import threading
 import tracemalloc
 from collections.abc import Callable
 from http import HTTPStatus
@@ -36,7 +37,7 @@ from s3unzip.model import NestedRun, PlanSummary, Report
 from s3unzip.stores.config import parse_destination
 from tests.support.account import Account
 from tests.support.memory import Told
-from tests.support.servers import Asked, HttpServer, Reply, WebFiles, s3_error
+from tests.support.servers import Asked, HttpServer, Reply, WebFiles, looks, s3_error
 from tests.support.zips import DEFLATE, Entry, build, seal_aes, with_wrong_crc
 
 LARGE = b"0123456789abcdef" * 200_000  # 3.2 MB: read in ranges, not with one request
@@ -387,7 +388,8 @@ def test_extracting_a_broken_member_raises(path: Path, tmp_path: Path) -> None:
 def test_a_member_is_a_stream_that_is_checked_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """With `check="last"` the beginning of a broken member is read, and its end raises.
 
-    Nobody can go on after the error, or after Ctrl-C, as if it were the end.
+    Nobody can go on after the error, or after Ctrl-C, as if it were the end. To close it before its
+    end ends the threads that read ahead.
     """
     end = RAW.index(LARGE) + len(LARGE)
     with _open(RAW[: end - 1] + b"X" + RAW[end:]).open("large.bin", check="last") as file:
@@ -397,6 +399,9 @@ def test_a_member_is_a_stream_that_is_checked_at_its_end(monkeypatch: pytest.Mon
         with pytest.raises(ValueError, match="closed"):
             file.read()
     assert _open().open("large.bin", check="last").read() == LARGE
+    with _open(build(Entry("pieces.bin", bytes(9 << 20)))).open("pieces.bin", check="last") as file:
+        file.read(1)
+    assert any("ahead" not in str(threading.enumerate()) for _ in looks())
     stream = s3unzip.open_archive(Bytes(RAW)).open("large.bin", check="last")
     monkeypatch.setattr(Bytes, "read", lambda *_: signal.raise_signal(signal.SIGINT))
     for error in (KeyboardInterrupt, ValueError):
