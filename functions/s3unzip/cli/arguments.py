@@ -317,7 +317,7 @@ class Arguments(Struct, frozen=True):
         return config
 
     def _choose_endpoint(self) -> str | None:
-        """Return the URL of the S3 server: that of the option, else of an environment variable."""
+        """Return the S3 server's URL: from the option, else an environment variable, if any."""
         url: str | None = self.values.get("endpoint_url")  # given, or from AWS_ENDPOINT_URL
         source = click.get_current_context().get_parameter_source("endpoint_url")
         if source is ParameterSource.COMMANDLINE:

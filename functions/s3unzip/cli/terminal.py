@@ -9,8 +9,8 @@ SIGTERM and SIGHUP stop a command as Ctrl-C does: a run records its finished wor
 raises `KeyboardInterrupt` between two instructions of the main thread. This exception can be lost:
 Python discards it silently while closing a freed file object (``iobase_finalize`` in CPython's
 Modules/_io/iobase.c), and HTTP responses are such objects. In other destructors, Python prints and
-discards it. `Stopping` therefore raises the exception again until it is handled, at the latest when
-the command ends. It also keeps Python from printing the discarded exception.
+discards it. `Stopping` therefore raises the exception again until it is handled, for the last time
+when the command ends. It also keeps Python from printing the discarded exception.
 """
 
 from __future__ import annotations
