@@ -85,9 +85,9 @@ class AwsSession:
     def endpoint_url(self) -> str | None:
         """The server set by an option, variable or file, or None for the servers of AWS.
 
-        A user and password are dropped from the URL, because messages show the URL, and requests
-        are signed instead. For the global endpoint of S3, the result is None: that endpoint
-        redirects requests for a new bucket to another host, where obstore sends no signature.
+        A user and password are dropped from the URL: messages show the URL, and a signature
+        identifies the user. For the global endpoint of S3, the result is None: that endpoint
+        redirects requests for a new bucket, and obstore does not sign redirected requests.
         """
         url = self.access.endpoint_url or self.settings.endpoint_url
         if not url or url.rstrip("/") == "https://s3.amazonaws.com":
@@ -138,8 +138,8 @@ class AwsSession:
         if bucket.startswith(ARN):
             return self._access_point_url(bucket), True
         server = urlsplit(self._server_url(bucket).rstrip("/"))
-        # The bucket stays in the path if the style says so, if AWS's wildcard certificate would not
-        # cover its dot, or if it is no DNS name.
+        # The bucket stays in the path if the style says so, if its name has a dot, which AWS's
+        # wildcard certificate does not cover, or if its name is not a DNS name.
         if (
             self.style == "path"
             or (self.style == "auto" and "." in bucket)
@@ -160,8 +160,8 @@ class AwsSession:
         if COMMON_REGION.fullmatch(region) and not self.settings.has_special_endpoint:
             # https://docs.aws.amazon.com/general/latest/gr/s3.html
             return f"https://s3.{region}.amazonaws.com"
-        # Only botocore handles all partitions and settings. Creating a client takes 80 ms, so the
-        # buckets in the region of the session share one client, whose region is None.
+        # Only botocore handles all partitions and settings. Creating a client takes 80 ms, so all
+        # buckets in the region of the session share one client: `get` returns None for them.
         return self.s3_client("control", self.bucket_regions.get(bucket)).meta.endpoint_url
 
     def _access_point_url(self, arn: str) -> str:
@@ -171,7 +171,7 @@ class AwsSession:
         be an IP address. An alias of the access point can be in the path instead.
         """
         _refuse_ip_address(urlsplit(self.endpoint_url or ""), "give the alias of the access point")
-        # Making this URL sends no request. Its path and query are dropped, so any key will do.
+        # To make this URL, no request is sent. Its path and query are dropped, so any key will do.
         presigned_url = self.s3_client("control", self.bucket_region(arn)).generate_presigned_url(
             "head_object", {"Bucket": arn, "Key": "-"}
         )
@@ -196,6 +196,7 @@ class AwsSession:
 
                 self._s3_clients[key] = create_s3_client(
                     self._botocore_session,
+                    # The endpoint may also come from an environment variable or a file.
                     replace(self.access, endpoint_url=self.endpoint_url),
                     purpose,
                     region=region or self.region or DEFAULT_REGION,
@@ -230,7 +231,7 @@ class AwsSession:
             )
 
     def renew_refused_keys(self, response: Any, attempts: int, **_: object) -> int | None:
-        """Look for other keys if a service has refused the keys; return 0 to repeat the request.
+        """Look for other keys if a service has refused the keys; return 0 (s) to repeat at once.
 
         botocore calls this after each attempt, as a handler of its event ``needs-retry``.
 
@@ -251,7 +252,7 @@ class AwsSession:
                     # The request is assumed to have been signed with the latest keys.
                     if self.keys.find_new_keys(self.keys.renewals):
                         return 0
-                except S3UnzipError:  # for other codes, the refusal says more than this error
+                except S3UnzipError:  # unless the keys expired, the refusal says more than this
                     if code in EXPIRED:
                         raise
                 if code in EXPIRED:

@@ -243,7 +243,7 @@ def create_client(
             or True,
             config=Config(**settings),
         )
-    except ValueError as error:  # a setting from ~/.aws/config or a variable is invalid
+    except ValueError as error:  # a setting in ~/.aws/config or in an environment variable
         raise errors.UsageError(
             f"{error}: a region looks like eu-west-1, and an endpoint begins with http:// or https://"
         ) from None
@@ -261,8 +261,8 @@ def create_s3_client(
     signs_payload: bool,
 ) -> S3Client:
     """Return a client for `AwsSession.s3_client`. It does not retry, because `Calls` does."""
-    # botocore has a single timeout for connecting and for sending each 128 KiB of a body. Parts
-    # that share a slow uplink need more time than connecting does.
+    # botocore has a single timeout for connecting and for sending each 128 KiB of a body. Sending
+    # parts over a slow, shared uplink takes longer than connecting, so it is `put_seconds` there.
     connect_seconds, read_seconds = {
         "control": (access.connect_seconds, access.stall_seconds),
         "bodies": (access.put_seconds, access.put_seconds),
@@ -325,8 +325,8 @@ def _parse_list_quickly(
 def _drop_unparsable_key(response_dict: dict[str, Any], **_: object) -> None:
     """Remove the key from a complete result of a multipart request, and set the status to 200.
 
-    A key may have control characters that XML cannot represent. Before it calls this function,
-    botocore takes a result with such a key for a truncated one, and changes the status to 500.
+    A key may have control characters that XML cannot represent. botocore takes a result with such a
+    key for a truncated one, and changes the status to 500 before it calls this function.
     """
     body = response_dict["body"]
     result = RESULT_WITH_KEY.match(body)
@@ -365,7 +365,7 @@ def _parse_page(body: bytes) -> ListPage:
         # None, because a list contains no CRC-32.
         objects.append(StoredObject(key, size, None, unquoted(element.findtext(etag_tag))))
     token = root.findtext(f"{namespace}NextContinuationToken", "")
-    # If the element IsTruncated is missing, there is a next page if there is a token.
+    # Without the element IsTruncated, a token means that there is a next page.
     truncated = root.findtext(f"{namespace}IsTruncated", str(bool(token)))
     if truncated.strip().lower() in {"false", "0", ""}:
         return objects, None

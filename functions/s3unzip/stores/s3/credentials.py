@@ -79,8 +79,8 @@ class ProfileKeys:
         self.region: str | None = None  # region of a service that issues keys, if known
         self._read_source: Callable[[], Keys] | None = None  # returns the current keys
         self._keys: Keys | None = None
-        self._answered = -math.inf  # time of the last response from the main process
-        self._looked = -math.inf  # time when `find_new_keys` last looked for other keys
+        self._last_answer = -math.inf  # time of the last response from the main process
+        self._last_lookup = -math.inf  # time of the last lookup of `find_new_keys`
         # Whether that lookup found other keys, or the error that it raised.
         self._lookup_result: bool | errors.S3UnzipError = False
         self.renewals = 0  # number of times that `find_new_keys` found other keys
@@ -102,6 +102,7 @@ class ProfileKeys:
             "access_key_id": keys.access_key,
             "secret_access_key": keys.secret_key,
             "token": keys.token,
+            # Not when the keys expire, but when obstore asks again.
             "expires_at": datetime.now(UTC) + CREDENTIALS_LIFETIME,
         }
 
@@ -118,9 +119,11 @@ class ProfileKeys:
                     self._read_source = self._open_source()
                 if self._read_source is not None:
                     self._keys = self._read_source()
-            elif time.monotonic() - self._answered > ANSWER_SECONDS:  # the cached keys are too old
+            elif (
+                time.monotonic() - self._last_answer > ANSWER_SECONDS
+            ):  # the cached keys are too old
                 self._keys = self._ask_main_process(KeysRequest(self._profile))
-                self._answered = time.monotonic()
+                self._last_answer = time.monotonic()
             return self._keys
 
     def find_new_keys(self, renewals: int) -> bool:
@@ -130,19 +133,19 @@ class ProfileKeys:
         otherwise for `RELOOK_SECONDS`.
 
         Args:
-            renewals: value of `self.renewals` when the caller last began to use other keys.
+            renewals: value of `self.renewals` when the caller last took new keys.
         """
         with self._lock:
             if renewals != self.renewals:  # another caller renewed the keys in the meantime
                 return True
-            # After finding new keys, wait longer before the next lookup: the refused request may
-            # have been sent before the caller began to use them.
+            # After finding new keys, wait longer before the next lookup: a request may be refused
+            # only now that was signed with the keys before.
             valid_seconds = RENEWAL_SECONDS if self._lookup_result is True else RELOOK_SECONDS
-            if time.monotonic() - self._looked <= valid_seconds:
+            if time.monotonic() - self._last_lookup <= valid_seconds:
                 if isinstance(self._lookup_result, errors.S3UnzipError):
                     raise self._lookup_result
                 return self._lookup_result
-            self._looked = time.monotonic()
+            self._last_lookup = time.monotonic()
             self._lookup_result = False
             try:
                 with self._explaining():

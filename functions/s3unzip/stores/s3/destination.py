@@ -89,18 +89,18 @@ class S3Destination(Destination):
         self._session.check_bucket(self._bucket)
 
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str | None:
-        """Write a whole object; S3 verifies its CRC64NVME. Return its ETag without quotes.
+        """Write a whole object; S3 verifies its checksum. Return its ETag without quotes.
 
         If the response contains no ETag, the server may not have stored the object, so the stored
         object is checked.
         """
 
         def send() -> str | None:
-            # obstore does not support ACLs, and does not sign additional headers.
+            # obstore does not support ACLs, and would not sign the header of an ACL.
             if facts.acl is not None or needs_botocore(self._session, key):
                 answer = self._put_by_botocore(key, body, facts, if_absent=if_absent)
                 return unquoted(_require_field(answer, "ETag", key))
-            # obstore itself raises an error if the response contains no ETag.
+            # obstore itself raises an error for a response without an ETag: an `UnconfirmedError`.
             return self._put_by_obstore(key, body, facts, if_absent=if_absent)
 
         try:
@@ -117,6 +117,7 @@ class S3Destination(Destination):
     def _put_by_obstore(
         self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool
     ) -> str | None:
+        # obstore cannot send the expected owner of the bucket, so the owner is confirmed first.
         self._session.confirm_owner(self._bucket, self._config.destination_owner)
         answer = obstore.put(
             self._session.writer(self._bucket, self._config.destination_kms_key),
@@ -183,11 +184,12 @@ class S3Destination(Destination):
     ) -> Call:
         """Describe a request that writes `key`, for errors.
 
-        `headers` are those that options add to the request. An error names the options, because a
-        store may not support them.
+        Its field `headers` has the headers that the user's options add to the request. An error
+        names the options, because a store may not support them.
 
         Args:
-            facts: properties that the request stores. None if it stores none.
+            facts: properties that the request stores. None if it stores none; then it has no
+                headers of properties or of a KMS key.
         """
         has_header = {
             "if-none-match": if_absent,
@@ -209,7 +211,7 @@ class S3Destination(Destination):
         """Return the stored object, or None if there is none.
 
         If the metadata of the object has no CRC-32, a second HEAD requests the checksum of the
-        store. With SSE-KMS, the second HEAD requires kms:Decrypt (API_HeadObject).
+        store. With SSE-KMS, the second HEAD requires the permission kms:Decrypt (API_HeadObject).
         """
         with suppress(NotFoundError), self._explaining("GetObject", key):
             if needs_botocore(self._session, key):
@@ -222,7 +224,7 @@ class S3Destination(Destination):
         return None
 
     def _head_by_obstore(self, key: str) -> StoredObject:
-        """Return the stored object with the CRC-32 in its metadata, without S3's slower checksum.
+        """Return the stored object, with the CRC-32 in its metadata but not the store's checksum.
 
         obstore cannot send the expected owner of the bucket, so the owner is confirmed first.
         """
@@ -236,7 +238,7 @@ class S3Destination(Destination):
         )
 
     def _head_by_botocore(self, key: str) -> StoredObject:
-        """Return the stored object with the checksum of the store, if the server returns one."""
+        """Return the stored object, with the store's checksum if the server returns one."""
         mode = None  # do not request a checksum
         if self._session.sends_checksums:
             mode = "ENABLED"
@@ -250,7 +252,7 @@ class S3Destination(Destination):
             answer = self._send("control", "head_object", Key=key)
         return StoredObject(
             key,
-            # A HEAD needs the permission of GetObject.
+            # A HEAD requires the permission s3:GetObject.
             content_length(Call("GetObject", self._bucket, key), answer),
             # Many servers capitalize the name: `Metadata` would have "Zip-Crc32".
             crc32=_parse_crc(
@@ -267,7 +269,10 @@ class S3Destination(Destination):
         last: str,  # noqa: ARG002 - S3 does not support this bound
         token: str | None,
     ) -> ListPage:
-        """Return the objects from one LIST request, and the token for the next request."""
+        """Return the objects from one LIST request, and the token for the next request.
+
+        `first` and `last` are the first and the last key that the caller looks for.
+        """
         start = None
         if token is None and first > prefix:  # a token already determines where the page begins
             start = _just_before(first)
@@ -284,8 +289,8 @@ class S3Destination(Destination):
                 f"s3://{self._bucket}/{prefix}: the answer is not a list of objects"
             )
         objects, next_token = answer[PARSED_PAGE]
-        # None: the last page. "": the server knows only the first version of ListObjects, which has
-        # no tokens. `token`: the same page would be listed again.
+        # On the last page, the token is None. It is "" if the server knows only the first version
+        # of ListObjects, which has no tokens. With the same token, the page would come again.
         if next_token is not None and next_token in {"", token}:
             raise StorageError(
                 f"s3://{self._bucket}/{prefix}: the list names no new page; this server may not "
@@ -354,7 +359,7 @@ class S3Destination(Destination):
         self,
         upload: Upload,
         number: int,
-        offset: int,  # noqa: ARG002 - a folder needs it
+        offset: int,  # noqa: ARG002 - a destination that is a folder needs it
         body: Buffer,
         crc32: int,
     ) -> Part:
@@ -390,7 +395,7 @@ class S3Destination(Destination):
         self,
         upload: Upload,
         number: int,
-        offset: int,  # noqa: ARG002 - a folder needs it
+        offset: int,  # noqa: ARG002 - a destination that is a folder needs it
         source: Location,
         pin: Pin,
         span: ByteRange,
@@ -412,14 +417,14 @@ class S3Destination(Destination):
                 CopySource=copy_source,
                 CopySourceRange=f"bytes={span.start}-{span.stop - 1}",
                 CopySourceIfMatch=pin.etag,
-                # This option applies to the bucket of the archive.
+                # The option is about reading the archive, which this copy does.
                 RequestPayer="requester" if self._config.request_payer else None,
             )
         except s3_errors() as error:
             raise self._explain_failed_copy(error, upload, source, version) from None
         copied_part = _require_field(answer, "CopyPartResult", upload.key)
         checksum = copied_part.get("ChecksumCRC32")
-        # Without a checksum, at least the size of the part is checked.
+        # The caller compares a checksum. Without one, at least the size of the part is checked.
         if checksum is None and not self._may_have_size(upload, number, span.length):
             raise StorageError(f"{upload.key}: the server copied a range that was not requested")
         return Part(

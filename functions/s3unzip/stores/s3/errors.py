@@ -47,7 +47,7 @@ _PROTOCOL_ERRORS = (AttributeError, LookupError, OverflowError, RecursionError, 
 # obstore raises FileNotFoundError for a 404, and ValueError for a setting that it cannot use.
 _OBSTORE_ERRORS = (BaseError, FileNotFoundError, ValueError, *_PROTOCOL_ERRORS)
 
-_GENERIC = "Generic S3 error: "  # beginning of an obstore message
+_GENERIC_PREFIX = "Generic S3 error: "  # of a message of obstore
 # These patterns match obstore messages, which quote object_store, hyper and the operating system.
 _STATUS = re.compile(r"status code: (\d{3})")
 _XML_FIELDS = {  # by field of `ServerAnswer`
@@ -196,7 +196,7 @@ _INTERRUPTED = re.compile(rf"[\w ]+ for path {PROVIDER}KeyboardInterrupt\b")
 
 
 class ServerAnswer(NamedTuple):
-    """A server's response, as reported by a client. Any text that is not reported is ""."""
+    """A server's response, as a client reports it. A text that it does not report is ""."""
 
     status: int | None  # HTTP status; None if there was no response
     code: str
@@ -211,7 +211,7 @@ def s3_errors() -> tuple[type[Exception], ...]:
 
 
 def read_answer(error: Exception) -> ServerAnswer:
-    """Return the response of the server, from an exception raised by botocore or obstore."""
+    """Return the server's response from an exception that botocore or obstore raised."""
     if isinstance(error, _PROTOCOL_ERRORS):
         return ServerAnswer(None, code="", message=NOT_S3)
     if isinstance(error, botocore_errors()):
@@ -230,8 +230,8 @@ def _explain_without_status(text: str, details: str) -> ServerAnswer:
     """Return the answer for an obstore message that contains no status.
 
     Args:
-        text: beginning of the obstore message.
-        details: end of the obstore message, which quotes the underlying errors.
+        text: the beginning of a message of obstore.
+        details: the end of the message, which quotes the underlying errors.
     """
     certificate = _CERTIFICATE.search(details)
     if certificate is not None:
@@ -240,10 +240,10 @@ def _explain_without_status(text: str, details: str) -> ServerAnswer:
     if "ProxyAuthRequired" in details:
         return ServerAnswer(407, "", "")
     message = text.partition("\n")[0][:300]
-    if message.startswith(_GENERIC) and "HTTP error" not in message:
-        # obstore cannot use the response: it has another range, no range or a malformed header.
+    if message.startswith(_GENERIC_PREFIX) and "HTTP error" not in message:
+        # obstore cannot use the response: it has a wrong range, no range or a malformed header.
         # If there had been no response, the message would contain "HTTP error".
-        return ServerAnswer(None, "", f"{NOT_S3}: {message.removeprefix(_GENERIC)}")
+        return ServerAnswer(None, "", f"{NOT_S3}: {message.removeprefix(_GENERIC_PREFIX)}")
     http_error = _HTTP_ERROR.search(text)
     if http_error is not None:
         cause = _HTTP_CAUSE.search(details)
@@ -330,7 +330,7 @@ def unquoted(etag: str | None) -> str | None:
 
 
 class Call(Struct, frozen=True):
-    """A request to S3: its name in messages, and the meaning of its status codes."""
+    """A request to S3: how messages describe it, and what its status codes mean."""
 
     action: str  # required permission without its prefix "s3:", such as GetObject
     bucket: str
@@ -353,7 +353,7 @@ def translate_error(error: Exception, call: Call) -> S3UnzipError:
     """Return the error for an exception that botocore or obstore raised during `call`.
 
     Raises:
-        KeyboardInterrupt: Ctrl-C interrupted our credential provider, and obstore wrapped it.
+        KeyboardInterrupt: Ctrl-C interrupted our credential provider; obstore wrapped the error.
     """
     if isinstance(error, UnauthenticatedError) and _INTERRUPTED.match(str(error)):
         raise KeyboardInterrupt from error
@@ -372,19 +372,19 @@ def explain_answer(answer: ServerAnswer, call: Call) -> S3UnzipError:
 
 
 def _is_wrong_setting(error: Exception) -> bool:
-    """Return whether botocore could not send a request, because of a setting."""
+    """Return whether a wrong setting kept botocore from sending a request."""
     if not isinstance(error, botocore_errors()):  # botocore may not have been imported
         return False
     from botocore import exceptions
 
     # The network or the server causes these exceptions. All others come from wrong settings.
-    no_answer = (
+    faults = (
         exceptions.ConnectionError,
         exceptions.FlexibleChecksumError,
         exceptions.HTTPClientError,
         exceptions.IncompleteReadError,
     )
-    return isinstance(error, exceptions.BotoCoreError) and not isinstance(error, no_answer)
+    return isinstance(error, exceptions.BotoCoreError) and not isinstance(error, faults)
 
 
 def is_misplaced(answer: ServerAnswer) -> bool:
@@ -398,12 +398,12 @@ def is_missing_right(answer: ServerAnswer) -> bool:
 
 
 def _choose_error_class(answer: ServerAnswer, call: Call) -> type[S3UnzipError]:
-    """Return the class of the error, based on its code or status, or otherwise on `call`."""
+    """Return the class of the error, by its code or status and, for some statuses, by `call`."""
     if is_unsupported(answer):
         return UnsupportedError
     if "Throttl" in answer.code:  # in codes of AWS services such as KMS
         return ThrottledError
-    if answer.message.endswith(NO_ETAG):  # the object may not have been written
+    if answer.message.endswith(NO_ETAG):  # obstore's message: the object may not have been written
         return UnconfirmedError
     status = answer.status
     for error_class, codes, statuses in _ERROR_CLASSES:
@@ -430,7 +430,7 @@ def _write_message(answer: ServerAnswer, call: Call) -> str:
     cause = ": ".join(part for part in (code, answer.message.rstrip(".")) if part)
     text = f"{call}: {cause or 'no answer'}"
     if is_unsupported(answer):  # advice on options is more useful than advice on the code
-        advice = _advise_without_options(answer, call)
+        advice = _advise_omitting_options(answer, call)
     else:
         advice = _advise(answer, call)
     if advice:
@@ -461,7 +461,7 @@ def _advise(answer: ServerAnswer, call: Call) -> str:
     return _STATUS_ADVICE.get(answer.status, "")
 
 
-def _advise_without_options(answer: ServerAnswer, call: Call) -> str:
+def _advise_omitting_options(answer: ServerAnswer, call: Call) -> str:
     """Return the advice to leave out options whose headers the server may not implement.
 
     If the server names no header, it may have refused any header of the call.

@@ -113,10 +113,10 @@ def read_plain_settings(profile: str | None) -> AwsSettings | None:
             "aws_session_token": environ.get("AWS_SECURITY_TOKEN")
             or environ.get("AWS_SESSION_TOKEN", ""),
         }
-    keys = None  # None: botocore's chain must look for keys in other places
+    keys = None  # None in the result: botocore's chain must look for keys in other places
     if _has_access_keys(values):
         keys = _make_keys(values, method, named or "")
-        if keys is None:  # botocore must handle these keys
+        if keys is None:  # botocore must handle these keys, and so read all settings
             return None
     return AwsSettings(
         region=environ.get("AWS_DEFAULT_REGION") or values.get("region"),
@@ -190,7 +190,8 @@ def _read_files(profile: str) -> Profile | None:
         if sections is None:
             return None
         settings = sections.get(name, {})
-        # botocore takes the access key, secret and token from the same file.
+        # botocore takes the access key, secret and token from the same file. If both files had some
+        # of them, they would be mixed below.
         if _has_access_keys(values) and _has_access_keys(settings):
             return None
         values |= settings
@@ -213,7 +214,7 @@ def _read_sections(path: str) -> dict[str, Profile] | None:
         return {}
     except (OSError, RuntimeError, UnicodeError):
         return None
-    import configparser  # the import takes 1.3 ms, and functions on AWS have no such files
+    import configparser  # the import takes 1.3 ms, and Lambda functions have no such files
 
     parser = configparser.RawConfigParser()  # created in the same way as in botocore
     try:

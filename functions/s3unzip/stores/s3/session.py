@@ -74,7 +74,7 @@ class Session:
         self._advice = f"check {endpoint_option}, --region and the network"  # if no server responds
         self._lock = threading.RLock()
         self._aws = aws
-        # The obstore clients, by bucket, whether they write, and the KMS key for writing.
+        # The obstore clients; a key is the bucket, whether the client writes, and its KMS key.
         self._stores: dict[tuple[str, bool, str | None], S3Store] = {}
         # The time when an account must be confirmed again as the owner of a bucket, by bucket and
         # account.
@@ -97,17 +97,17 @@ class Session:
     def client(self, purpose: str) -> S3Client:
         """Return the botocore client for a purpose (see `AwsSession.s3_client`).
 
-        The responses to ListObjectsV2 contain the page as a `ListPage`, in the field `PARSED_PAGE`.
+        Its responses to ListObjectsV2 contain the page as a `ListPage`, in the field `PARSED_PAGE`.
         """
         # Either a checksum or the signature covers the body of a request.
         return self._aws.s3_client(purpose, signs_payload=not self.sends_checksums)
 
     @cached_property
     def sends_checksums(self) -> bool:
-        """Whether requests have body checksums in headers that some servers do not support.
+        """Whether requests have checksums of their bodies, in headers that some servers refuse.
 
         Without these headers, the signature covers each body, so the server still verifies it. The
-        configuration can disable the headers (sdkref/latest/guide/feature-dataintegrity.html).
+        AWS configuration can disable them (sdkref/latest/guide/feature-dataintegrity.html).
         """
         return str(self._aws.settings.request_checksum_calculation).lower() != "when_required"
 
@@ -192,7 +192,7 @@ class Session:
                     retry_config={"max_retries": 0},
                     credential_provider=provider,
                 )
-            except (BaseError, ValueError) as error:  # AWS_CA_BUNDLE contains no certificate
+            except (BaseError, ValueError) as error:  # such as an AWS_CA_BUNDLE without certificate
                 raise errors.UsageError(f"s3://{bucket}: {error}") from None
             return self._stores[key]
 
@@ -206,8 +206,8 @@ class Session:
             "user_agent": "s3unzip",
         }
         if not PROXIES.isdisjoint(map(str.lower, os.environ)):
-            # Without a `proxy_url`, obstore would read these variables in its own way. To use no
-            # proxy, the URL itself is set as the proxy, and its host is excluded.
+            # Without a `proxy_url`, obstore would read these variables in its own way. So if there
+            # is no proxy, `url` itself is set as the proxy, and is not used: its host is excluded.
             options["proxy_url"] = find_proxy(url) or url
             if options["proxy_url"] == url:
                 options["proxy_excludes"] = urlsplit(url).hostname or ""
@@ -215,7 +215,7 @@ class Session:
             # Saves the 3 ms for parsing the root certificates, which are not needed without TLS.
             options["allow_invalid_certificates"] = True
         certificates = self._aws.settings.ca_bundle or os.environ.get("REQUESTS_CA_BUNDLE")
-        # botocore returns indented lines as a dict. "" stands for the default certificates.
+        # For indented lines in a file, botocore returns a dict. "": the default certificates.
         if isinstance(certificates, str) and certificates:
             try:
                 options["root_certificate"] = Path(certificates).read_bytes()
@@ -250,7 +250,7 @@ class Session:
     def check_bucket(self, bucket: str) -> None:
         """Raise an error if credentials or the bucket are missing, or the endpoint is unreachable.
 
-        Once a bucket has passed, no more requests are sent. Later requests report other errors.
+        A bucket that has passed is not checked again. Other errors are left to later requests.
         """
         if bucket in self._reachable or self.is_forked():  # in a fork, obstore never returns
             return
@@ -280,7 +280,7 @@ class Session:
         """Return the version id to specify in a request, or None to specify only the ETag.
 
         A request with a version id requires s3:GetObjectVersion. If S3 has denied such a request,
-        later requests have only the ETag, because credentials without that permission may still be
+        later requests have only an ETag, because credentials without that permission may still be
         able to read the archive.
         """
         if bucket in self._version_denied and pin.has_strong_etag:
@@ -303,10 +303,10 @@ class Session:
         error does not allow a retry.
         """
         keys = self._aws.keys
-        if keys.failure is not None and PROVIDER in str(error):  # obstore keeps only the text
+        if keys.failure is not None and PROVIDER in str(error):  # obstore kept only its text
             return keys.failure
         answer = read_answer(error)
-        # A HEAD requires s3:GetObject, too, and is never pinned. Its response has no code.
+        # A HEAD has the action GetObject and is never pinned. Its response has no code.
         may_be_head = call.action == "GetObject" and not call.pinned
         if may_be_head and answer.status in {400, 403} and not answer.code:
             error = self._repeat_as_get(call, error)
@@ -347,15 +347,15 @@ class Session:
     def _renew_keys(self, refusal: errors.S3UnzipError, code: str) -> errors.S3UnzipError:
         """Look for keys other than the refused keys, and return the error to raise.
 
-        The error is a `ServiceFaultError`, which allows a retry, if other keys were found or may be
-        found later.
+        If other keys were found or may be found later, the error is a `ServiceFaultError`, which
+        allows a retry.
         """
         # When a program starts, keys that are wrong but not expired are a user error.
         if code not in EXPIRED and self._is_starting:
             return refusal
         keys = self._aws.keys
         try:
-            are_renewed = keys.find_new_keys(self._renewals_when_cleared)
+            are_renewed = keys.find_new_keys(self._renewals_when_cleared)  # also by another thread
             current = keys.current()
         except errors.S3UnzipError as failure:
             # If the keys have expired, the user needs to know why there are no new ones.
@@ -399,7 +399,7 @@ class Session:
     ) -> errors.S3UnzipError:
         """Set the fault's `trouble`, which names the server; return the fault.
 
-        If the fault's message does not name the server, the name or advice is added to the message.
+        The server's name, or advice on the endpoint, is added to a message that does not name it.
         Returns a permanent error instead if the program is starting and cannot reach the server.
         """
         url, _ = self._aws.bucket_url(call.bucket)
@@ -424,7 +424,7 @@ class Session:
         fault.args = (f"{fault}; no answer from {server}",)
         if not self._is_starting:
             return fault
-        # `fault` if the server may be reachable: then a retry may help.
+        # If the server may be reachable, return `fault`, because a retry may help.
         return self._explain_unreachable(answer, call.bucket, str(call)) or fault
 
     def _explain_unreachable(
@@ -446,5 +446,5 @@ class Session:
 
     @property
     def _is_starting(self) -> bool:
-        """Whether the program has just started: then a failure is likely due to a wrong setting."""
+        """Whether the program has just started, so that a failure is likely a wrong setting."""
         return time.monotonic() < self.startup_ends

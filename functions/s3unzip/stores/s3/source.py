@@ -47,8 +47,8 @@ NO_VERSION = "null"  # version id of objects written while versioning was off or
 # object. For the suffix of an empty object, S3 responds with 416. Emulators respond with 200, or a
 # wrong Content-Range.
 NO_SUFFIX = re.compile("non-partial response|CONTENT_RANGE|InvalidRange|NotImplemented")
-# Keys that obstore changes or refuses: a part of the path is empty, "." or "..", or there is a
-# control character.
+# Keys that obstore changes or refuses: those with a part of the path that is empty, "." or "..",
+# or with a control character.
 _NOT_FOR_OBSTORE = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|[\x00-\x1f\x7f]")
 _LENGTH = re.compile(r"[0-9]{1,19}")  # int() refuses thousands of digits
 CHECK_ENDPOINT = "check that the endpoint is an S3 server, or copy the object elsewhere"
@@ -63,7 +63,7 @@ def needs_botocore(session: Session, key: str) -> bool:
     if (
         session.is_forked()
         or key in session.keys_for_botocore
-        or len(session.keys_for_botocore) > MAX_KEYS_FOR_BOTOCORE  # then for all keys
+        or len(session.keys_for_botocore) > MAX_KEYS_FOR_BOTOCORE  # then botocore requests all
     ):
         return True
     # Most keys pass this test, which takes a fifth of the time of the regular expression. Of the
@@ -87,7 +87,8 @@ def get_object(
     Args:
         span: offsets of the first byte and of the byte after the last one. Defaults to all bytes.
         etag, version: ETag that the object must have, and id of the version to read, if any.
-        min_chunk_size: minimum bytes in a chunk. If a body breaks, the incomplete chunk is lost.
+        min_chunk_size: minimum bytes in a chunk of obstore. If a body is cut short, the incomplete
+            chunk is lost.
     """
     if needs_botocore(session, call.key):
         return _get_by_botocore(session, call, span, etag=etag, version=version)
@@ -126,16 +127,17 @@ def _get_by_botocore(
         Key=call.key,
         **{name: value for name, value in request.items() if value is not None},
     )
-    size = 0  # without a span, no caller needs the size
+    object_size = 0  # without a span, no caller needs it
     if span is not None:
         content_range = response.get("ContentRange", "the whole object")
+        # The range may end before `stop`, at the end of the object, whose size is group 1.
         sent_range = re.fullmatch(rf"bytes {start}-[0-9]+/([0-9]{{1,19}})", content_range)
         if sent_range is None:  # obstore also refuses such a response
             raise errors.ServiceFaultError(
                 f"{call}: {NOT_S3}: got {content_range}, not {request['Range']}; {CHECK_ENDPOINT}"
             )
-        size = int(sent_range[1])
-    return _describe_answer(call, response, size), read_pieces(response)
+        object_size = int(sent_range[1])
+    return _describe_answer(call, response, object_size), read_pieces(response)
 
 
 def _describe_answer(call: Call, answer: Mapping[str, Any], size: int) -> ObjectMeta:
@@ -152,10 +154,10 @@ def _describe_answer(call: Call, answer: Mapping[str, Any], size: int) -> Object
 def _read_body(chunks: Iterable[Buffer], length: int, call: Call) -> Iterator[Buffer]:
     """Yield the chunks of a body of `length` bytes.
 
-    An exception before the first byte is not translated.
+    An exception before the first byte is not translated: the caller treats it as a refusal.
 
     Raises:
-        ServiceFaultError: the body broke off after its first byte, or has fewer bytes.
+        ServiceFaultError: the body broke off after its first byte, or is shorter than `length`.
         StorageError: the body is longer than requested, so none of its bytes can be trusted.
     """
     size = 0
@@ -204,8 +206,8 @@ class S3Source(Source):
         except s3_errors() as error:
             if read_answer(error).status not in {416, 501} and not NO_SUFFIX.search(str(error)):
                 raise self._session.explain_and_adapt(error, call) from None
-            # The caller has counted the GET above, and `super().tail` counts the HEAD. The GET
-            # after that HEAD is counted here, even if the archive is empty and needs no GET.
+            # Of the three requests, the caller has counted the GET above, and `super().tail` counts
+            # the HEAD. The GET after that is counted here, even if an empty archive needs none.
             count_request("get")
             return super().tail(location, length)
         return self._make_tail(call, answer.meta)._replace(data=data)
@@ -229,11 +231,11 @@ class S3Source(Source):
         """Return a tail without bytes, with the pin of the version that `meta` describes.
 
         Raises:
-            StorageError: `meta` contains nothing that would change with the archive.
+            StorageError: `meta` contains nothing that would show a change of the archive.
         """
         etag = meta["e_tag"]
         version = meta["version"]
-        modified = meta["last_modified"].timestamp() or None  # 0 stands for `NO_DATE`
+        modified = meta["last_modified"].timestamp() or None  # `NO_DATE` is 0
         if self._session.access.unsigned:
             # A GET with a version requires s3:GetObjectVersion (API_GetObject). Policies of public
             # buckets allow only s3:GetObject.
@@ -265,7 +267,7 @@ class S3Source(Source):
                 etag=pin.etag if pin.has_strong_etag and self._session.accepts_if_match else None,
                 version=version,
             )
-            current = self._make_tail(call, meta).pin
+            current = self._make_tail(call, meta).pin  # the tail itself is not used
             if (current.size, current.etag) != (pin.size, pin.etag):
                 raise errors.SourceChangedError(
                     f"{call}: the archive has been overwritten since it was planned"
