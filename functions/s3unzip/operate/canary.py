@@ -194,7 +194,7 @@ class Canary:
             )
         remains = ", nothing is left"
         if keep_run:
-            remains = f"; {RUNS}{self._run or '...'} is kept for diagnosis"
+            remains = f"; {RUNS}{self._run or '...'}, if it exists, is kept for diagnosis"
         return Answer(OK, f"{count} objects deleted{remains}")
 
     def _compare_objects(self, report: Report, took: float) -> Answer:

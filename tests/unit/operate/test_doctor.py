@@ -838,7 +838,7 @@ def test_an_archive_that_may_not_be_put(runs: DeployedRuns) -> None:
 @pytest.mark.parametrize(
     ("answer", "service", "run"),
     [
-        (lambda _: Reply(200), "s3", "runs/... "),
+        (lambda _: Reply(200), "s3", "runs/..., if it exists"),
         (deny, "stepfunctions", "runs/20"),
         (lambda asked: refuse(asked, "ExpiredToken", 400), "stepfunctions", "runs/20"),
     ],
