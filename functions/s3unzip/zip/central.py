@@ -337,10 +337,10 @@ class DirectoryReader:
     def _can_be_actual_size(self, form: _HeaderForm, sizes: Sizes) -> bool:
         """Return whether the sentinels in a header without a ZIP64 field can be actual sizes.
 
-        A sentinel stands for another value only if the ZIP64 field exists (4.4.8, 4.4.9). A file of
-        exactly 4 GiB - 1 byte has its sentinel as its size and needs no such field. The end of its
-        data and its CRC-32 are still checked. If no member can have these sizes, the writer has
-        omitted the field.
+        A sentinel stands for another value only if the ZIP64 field exists (4.4.8, 4.4.9). The size
+        of a file of exactly 4 GiB - 1 byte equals the sentinel, so this file needs no such field.
+        The end of its data and its CRC-32 are still checked. If no member can have these sizes, the
+        writer has omitted the field.
         """
         if form.method == records.METHOD_STORED and not form.is_encrypted:  # encryption adds bytes
             return sizes.size == sizes.compressed
