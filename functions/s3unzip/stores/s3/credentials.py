@@ -119,9 +119,7 @@ class ProfileKeys:
                     self._read_source = self._open_source()
                 if self._read_source is not None:
                     self._keys = self._read_source()
-            elif (
-                time.monotonic() - self._last_answer > ANSWER_SECONDS
-            ):  # the cached keys are too old
+            elif time.monotonic() - self._last_answer > ANSWER_SECONDS:  # the keys are too old
                 self._keys = self._ask_main_process(KeysRequest(self._profile))
                 self._last_answer = time.monotonic()
             return self._keys
