@@ -130,7 +130,7 @@ class ArchiveMember:
         """Size of the content in bytes, as the directory declares it.
 
         Archives from macOS may declare the size modulo 4 GiB. In that case, this is the smallest
-        size that fits the compressed data.
+        size that is equal modulo 4 GiB and plausible for the compressed data.
         """
         return self._member.size
 
@@ -254,7 +254,7 @@ class Archive(Mapping[str, ArchiveMember]):
             Request(self._location, NOWHERE, options),
             self._context,
             calls=calls,
-            template=PATHS,  # nothing is written, so the key of a member is its path
+            template=PATHS,  # nothing is written, and keys are just the members' paths
         ).index
         check_selection(options, self._index, warn)
         self._pinned = self._adapter.pinned(self._location, self.pin)
@@ -272,7 +272,7 @@ class Archive(Mapping[str, ArchiveMember]):
         """Do nothing, because no file stays open between reads."""
 
     def __reduce__(self) -> tuple[Callable[[], Archive], tuple[()]]:
-        """Let another process open the same version again; the pickle contains the password."""
+        """Pickle how another process opens the same version; this includes the password."""
         if isinstance(self._source, ReaderSource):
             raise TypeError(f"{self!r} cannot be pickled: it reads an open file of this process")
         policy = self._context.policy
@@ -359,7 +359,7 @@ class Archive(Mapping[str, ArchiveMember]):
             NotFoundError, UsageError, SourceChangedError: as for `extractall`.
         """
         report = self.extractall(path, [name])
-        # The keys of NOWHERE have no prefix, so a key is the path of a file below `path`.
+        # At `NOWHERE`, keys have no prefix: the key of a member is its path below `path`.
         key_of = parse_template(Request(self._location, NOWHERE, report.options)).key_of()
         # `pathlib` would damage a URL.
         return os.path.join(os.path.expanduser(path or ""), key_of(self.getinfo(name).name))  # noqa: PTH111, PTH118
@@ -392,8 +392,8 @@ class Archive(Mapping[str, ArchiveMember]):
             if not options.names:  # a run without names extracts all members
                 raise NothingSelectedError(f"{self.source}: no members to extract were named")
         context = self._context
-        # Check before the run as well: a run of a new version would replace the records of an
-        # earlier run of that version before `planned` is called.
+        # Check before the run, too: if the archive has changed, the run would replace the records
+        # of an earlier run of the new version before `planned` is called.
         self._check_pin(read_tail(self._adapter, self._location, context, context.calls()).pin)
         progress = Progress()
         progress.planned = lambda plan: self._check_pin(plan.run.pin)  # type: ignore[method-assign]  # called before any PUT
@@ -424,7 +424,7 @@ class Archive(Mapping[str, ArchiveMember]):
         """Read a whole member, check it, and return it as a read-only, seekable file.
 
         A member larger than 64 MiB is stored in a temporary file. With ``check="last"``, the file
-        is a stream that cannot seek. The archive is read while the caller reads the stream, a few
+        is a non-seekable stream. The archive is read while the caller reads the stream, a few
         ranges ahead at most. At its end, the stream raises the errors of `read`; then it is closed.
 
         Args:
@@ -440,13 +440,13 @@ class Archive(Mapping[str, ArchiveMember]):
         if check == "last":
             return io.BufferedReader(_MemberFile(content))
         with explaining("TMPDIR, the folder for temporary files"), ExitStack() as stack:
-            # `gzip.GzipFile` and other readers write to a file whose mode begins with "w".
+            # Not "w+b", the default: `gzip.GzipFile` takes the mode of the file, and would write.
             file = stack.enter_context(tempfile.SpooledTemporaryFile(HELD_BYTES, "r+b"))
             for chunk in content:  # `writelines` would check the limit only at the end
                 file.write(chunk)
             stack.pop_all()  # no error, so the caller gets the file and closes it
         file.seek(0)
-        return io.BufferedReader(file)  # read-only; closes the file when it is freed
+        return io.BufferedReader(file)  # read-only; `file` is closed when it is freed
 
     @property
     def source(self) -> str:
@@ -472,7 +472,7 @@ class Archive(Mapping[str, ArchiveMember]):
         return dict(self._index.warnings)
 
     def _stream(self, member: Member) -> Generator[bytes, None, None]:
-        """Yield the content of a member and check it; add the warnings to those of the archive."""
+        """Yield the content of a member and check it; add its warnings to those of the archive."""
         policy = self._context.policy
         tuning = self._context.tuning
         read = self._reader(member)
@@ -487,7 +487,7 @@ class Archive(Mapping[str, ArchiveMember]):
         for data in decoder.decode(raw):
             yield bytes(data)  # copies only buffers that are not bytes
         self._index.warnings.update(decoder.warnings)
-        # Unless a descriptor precedes the next header, the range is empty and needs no request.
+        # This range is empty and needs no request, unless a descriptor precedes the next header.
         descriptor = read(ByteRange(stop, min(member.stop, stop + AFTER_LENGTH)))
         self._index.warnings.update(close_member(member, opened, descriptor))
 

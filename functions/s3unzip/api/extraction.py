@@ -111,7 +111,7 @@ def extract(  # noqa: PLR0913 - options of a public function
 
 
 def _note_password(options: Options, password: bytes | str | None) -> Options:
-    """Return the options to record: they say that a password was given, but not which."""
+    """Return the options to record: they say that a password was given, but do not contain it."""
     if password is None:
         return options
     return replace(options, password_ref=options.password_ref or "argument")
@@ -210,8 +210,7 @@ def _list_archives(word: str, stores: Stores) -> list[Location]:
     else:
         named = [parse_source(str(path)) for path in sorted(_list_files(word))]
         container = "folder"
-    # Later pieces (a.zip.002) and earlier parts (a.z01) are left out, because they are read as
-    # parts of another file, which `advise_name` names.
+    # For a later piece (a.zip.002) or an earlier part (a.z01), the advice is to give another file.
     archives = [archive for archive in named if advise_name(archive) is None]
     if archives:
         return archives
@@ -274,9 +273,9 @@ def check_prefixes_differ(requests: Sequence[Request]) -> None:
 
 
 def open_sources(config: StoreConfig) -> Stores:
-    """Return stores that open the buckets of archives as destinations, because sources cannot list.
+    """Return stores that can list archives: their destinations have the settings of the archives.
 
-    If a setting of a destination is None, the setting of the archives is used.
+    Sources cannot list. If a setting of a destination is None, the setting of the source is used.
     """
     return OpenedStores(
         replace(

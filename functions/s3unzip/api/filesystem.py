@@ -72,7 +72,7 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
                 # of fsspec alive: some file systems close their open files when they are freed.
                 self._target = fsspec.open(source, "rb", protocol=target_protocol, **options)
                 source = self._target.open()
-                options = {}
+                options = {}  # these were for fsspec
             elif protocol == "s3" and "://" not in source:
                 source = f"s3://{source}"
         elif isinstance(fo, fsspec.core.OpenFile):

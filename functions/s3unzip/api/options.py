@@ -1,4 +1,4 @@
-"""Turn options into the policy, the stores, and the rule for the archive after a run."""
+"""Turn options into the policy, the stores, and the rule for what to do with an archive."""
 
 import os
 from typing import Annotated, Any
@@ -90,7 +90,7 @@ def open_context(
     limits: Limits | None = None,
     **more: Any,
 ) -> Context:
-    """Return the context for reading an archive in this process; `more` sets other fields of it."""
+    """Return the context for reading an archive in this process; `more` sets its other fields."""
     return Context(
         OpenedStores(config), Clock(), make_policy(options, password, destination, limits), **more
     )

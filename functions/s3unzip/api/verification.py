@@ -4,9 +4,9 @@ LIST returns keys, sizes and ETags. An object whose ETag a run has recorded need
 An object that was replaced after a run wrote it is read. For all other objects, HEAD returns a
 CRC-32; if the store keeps no metadata, they are read.
 
-The records of runs contain the ETag that the store returned for each PUT and Complete. A run writes
-an object only after it has checked the bytes against the directory of the archive. Therefore an
-object that still has the recorded ETag is equal to its member, whatever its metadata is.
+The records of runs contain the ETag that each PUT or completed upload returned. A run writes an
+object only after it has checked the bytes against the directory of the archive. Therefore an object
+that still has the recorded ETag is equal to its member, whatever its metadata is.
 
 >>> import tempfile, zipfile
 >>> from pathlib import Path
@@ -189,7 +189,7 @@ def verify(  # noqa: PLR0913 - options of a public function
         options: the options given to `extract`; they determine which keys are compared.
         deep: whether to read every object. If False, the ETag or CRC-32 of an S3 object is enough.
         records: the records of the runs that wrote the objects, earliest first. None means the runs
-            of this machine. An object that has not changed since its run needs no request.
+            of this machine. An object that still has its recorded ETag needs no request of its own.
         at_once: maximum number of concurrent requests to the destination.
         max_listed: maximum number of differences to list per kind; all are counted.
         each: function called with each object and its result, one call at a time.
@@ -241,7 +241,7 @@ def verify_objects(
     make_comparison = partial(  # called again if keys are not listed in byte order
         _ObjectComparison, request, context, effort, written=written, each=each
     )
-    first_comparison = make_comparison()  # its calls also count the requests for the directory
+    first_comparison = make_comparison()  # its `Calls` also counts the requests for the directory
     reading = read_archive(request, context, first_comparison.calls)
     check_selection(request.options, reading.index, warn)
     expected = _list_expected(request, reading)
@@ -379,7 +379,7 @@ class _ObjectComparison:
                     self.each(ComparedObject(difference.key, difference=difference.kind))
                 for key, proof in equal.items():
                     self.each(ComparedObject(key, proof=proof))
-        # `Progress` has no other names for equal and different objects.
+        # `Progress` has only these two names: here, they mean equal and different.
         self._progress.finished({"extracted": len(equal), "failed": len(differences)})
 
     def compare(self, expected: list[_Expected], *, any_order: bool = False) -> None:
@@ -399,13 +399,13 @@ class _ObjectComparison:
             size = max(1, len(expected))
         # An archive without members has one range, which contains only extra objects.
         firsts = range(0, max(1, len(expected)), size)
-        # The first range has no lower bound: a listing contains only keys below the prefix.
+        # All listed keys begin with the prefix: "" sorts before them, the last bound after them.
         bounds = ["", *(expected[first].key for first in firsts[1:]), self._prefix + BEYOND]
         ranges = (
             partial(self._compare_range, expected[at : at + size], start, stop, any_order=any_order)
             for at, (start, stop) in zip(firsts, pairwise(bounds), strict=True)
         )
-        self._run_all(ranges, LISTS)  # also fills `_unrecorded` and `_replaced`
+        self._run_all(ranges, threads=LISTS)  # also fills `_unrecorded` and `_replaced`
         examine = self._look_up
         if self._effort.deep:
             examine = self._read
@@ -420,7 +420,7 @@ class _ObjectComparison:
             try:
                 job()
             except S3UnzipError:
-                # `map_ahead` raises this error only after the results of earlier jobs.
+                # `map_ahead` raises this error only when all earlier jobs have ended.
                 self.calls.end()
                 raise
 
@@ -437,9 +437,9 @@ class _ObjectComparison:
     ) -> None:
         """Compare the objects with keys in [`start`, `stop`) with the members in that range."""
         unlisted = {member.key: member for member in members}
-        # Unlike `unlisted`, this set stays complete. The keys of extra objects are not collected,
-        # because there may be many more of them than members.
-        not_extra = {stop, *unlisted}  # the list can contain `stop`, which is in the next range
+        # Unlike `unlisted`, this set does not shrink: a member that is listed twice is never extra.
+        # An extra key that is listed twice counts twice, because there may be too many to collect.
+        not_extra = {stop, *unlisted}  # `stop` may be listed, but belongs to the next range
         list_page = partial(self.calls.paced, "list")
         for page in list_pages(self._destination, self._prefix, list_page, start, last=stop):
             if self.calls.has_ended:  # another thread has failed
@@ -478,15 +478,15 @@ class _ObjectComparison:
         proved: dict[str, Proof] = {}
         for member, listed in pairs:
             if member.is_wrapped and (listed.size - member.size) % WRAP == 0:
-                # The listed size may be the size of the member.
+                # `member.size` is known only modulo `WRAP`, so the listed size may be right.
                 member = replace(member, size=listed.size)  # noqa: PLW2901 - the same object
             if listed.size != member.size:
                 differences.append(_missing_or_resized(member, listed))
                 continue
-            is_as_written = self._written.match(member.key, member.size, member.crc32, listed.etag)
-            if is_as_written:
+            recorded_match = self._written.match(member.key, member.size, member.crc32, listed.etag)
+            if recorded_match:
                 proved[member.key] = Proof.RECORD
-            elif is_as_written is None:  # no run has recorded the object
+            elif recorded_match is None:  # no run has recorded the object
                 self._unrecorded.append(member)
             else:
                 self._replaced.append(member)
@@ -582,13 +582,13 @@ class WrittenObjects:
 
     def __init__(self) -> None:
         # The CRC-32 and the digest of the ETag of each object, in 20 bytes. To save memory, they
-        # are keyed by the hash of the object's key and size. Of two objects with the same hash, the
-        # later one stays. The earlier one does not match, so another request proves its content.
+        # are keyed by the hash of key and size. If two objects have the same hash, the later one is
+        # kept. The earlier one does not match, so another request proves its content.
         self._digests: dict[int, bytes] = {}
         self.runs: list[str] = []  # ids of the runs that wrote these objects
 
     def add_run(self, records: RunRecords) -> None:
-        """Add the objects of a run that have an ETag in their outcomes."""
+        """Add the objects of a run that have an ETag; to save memory, keep only their hashes."""
         for outcome in records.all_outcomes():
             if outcome.etag is not None:
                 self._digests[hash((outcome.key, outcome.size))] = b"".join(
@@ -629,8 +629,8 @@ def read_written(
     Args:
         runs: the records of the runs in chronological order; runs to other buckets are ignored.
         destination: a prefix; if its store has no ETags, no records are read.
-        warn: called with a sentence for each run with an unreadable record. The outcomes of the run
-            that were not read yet are ignored.
+        warn: called with a sentence for each run with an unreadable record. Outcomes of the run
+            that have not been read yet are ignored.
     """
     written = WrittenObjects()
     if not destination.store.has_etags:
@@ -638,7 +638,7 @@ def read_written(
     for records in runs:
         try:
             plan = records.find_plan()
-            # A small run has only a report.
+            # A small run has no plan, only a report. Both contain the destination.
             run_or_report = plan.run if plan is not None else records.find_report()
             if run_or_report is not None and run_or_report.destination.bucket == destination.bucket:
                 written.add_run(records)

@@ -21,7 +21,7 @@ class Stores(Protocol):
     """Opens the right adapter for a location."""
 
     def end_startup(self) -> None:
-        """From now on, retry requests to an unreachable server: each server has answered once."""
+        """From now on, retry requests to an unreachable server: each server has responded once."""
 
     def source(self, location: Location) -> Source:
         """Return the adapter that reads `location`."""

@@ -55,17 +55,17 @@ class Source(Protocol):
     def stream(self, location: Location, pin: Pin, want: ByteRange) -> Iterator[Buffer]:
         """Yield the bytes of a range as they arrive, using one request for the pinned version.
 
-        Each piece is at most a few MiB long. If the body breaks, `ServiceFaultError` is raised
-        after the bytes that arrived; the caller resumes with a new range that begins at the next
-        byte. The pin is that of the single object at `location`, because each part of a split
+        Each piece is at most a few MiB long. If the body is cut short, `ServiceFaultError` is
+        raised after the bytes that arrived; the caller resumes with a new range that begins at the
+        next byte. The pin is that of the single object at `location`, because each part of a split
         archive has its own pin.
         """
 
     def tail(self, location: Location, length: int) -> Tail:
-        """Return the pin and the last `length` bytes; if the body breaks, only its first bytes.
+        """Return the pin and the last `length` bytes; if the body is cut short, the first of these.
 
         This method requests the size first, then the range. Sources whose stores can send both in
-        one response override this method. `read_end` reads the bytes that a broken body lacks.
+        one response override this method. If the body is cut short, `read_end` reads the rest.
         """
         count_request("head")
         current = self.stat(location)
@@ -92,10 +92,10 @@ class Source(Protocol):
     def delete(self, location: Location, pin: Pin) -> None:  # noqa: ARG002 - used by S3 and files
         """Delete only the pinned version; do nothing if that version no longer exists.
 
-        Stores that cannot delete inherit this method, which always raises an error.
         If the location has another version, that version is left alone, and `SourceChangedError` is
-        raised. This method and `tag` may be called again after a fault. Both methods count each
-        request after the first one (`count_request`).
+        raised. This method and `tag` may be called again after a fault. The caller counts the first
+        request of either method; the methods count the others (`count_request`). Stores that cannot
+        delete inherit this method, which always raises an error.
         """
         raise UsageError(f"{location.public}: only s3:// objects and files can be deleted")
 
@@ -115,10 +115,10 @@ class Source(Protocol):
 def read_end(
     source: Source, location: Location, calls: Calls, length: int, store: Store = "source"
 ) -> Tail:
-    """Return the last `length` bytes of one object; if the body breaks, request the rest of it."""
+    """Return the last `length` bytes of one object; if the body is cut short, request the rest."""
     tail = calls.run("get", lambda: source.tail(location, length), store)
     size = tail.pin.size
-    lost_start = max(0, size - length) + len(tail.data)  # equal to `size`, unless the body broke
+    lost_start = max(0, size - length) + len(tail.data)  # equal to `size`, unless cut short
     # An empty range is read without a request.
     lost_data = calls.read(source.pinned(location, tail.pin), ByteRange(lost_start, size), store)
     return tail._replace(data=tail.data + lost_data)
@@ -176,8 +176,8 @@ def _join_parts(
         if len(missing) > 1:
             message += f", and {len(missing) - 1:,} more"
         return _refuse(tail, "part-missing", message)
-    pins = [part.pin for part in (*parts, tail) if part is not None]  # no part is missing
-    return tail._replace(pin=_join_pins(pins, named=tail.pin))
+    pins = [part.pin for part in (*parts, tail) if part is not None]  # for mypy: none is None
+    return tail._replace(pin=_join_pins(pins, at_location=tail.pin))
 
 
 def _read_pieces(
@@ -190,7 +190,7 @@ def _read_pieces(
         if part is None:  # the preceding piece was the last one
             break
         pieces.append(part)
-    pin = _join_pins([part.pin for part in pieces], named=pieces[0].pin)
+    pin = _join_pins([part.pin for part in pieces], at_location=pieces[0].pin)
     archive = source.pinned(location, pin)
     data = calls.read(archive, ByteRange(max(0, pin.size - length), pin.size))
     dates = [part.modified for part in pieces if part.modified is not None]
@@ -210,7 +210,7 @@ def _read_pieces(
 
 
 def _stat_part(source: Source, location: Location, calls: Calls, number: int) -> Tail | None:
-    """Return part `number` as a tail without bytes; None if it is missing or has no known name."""
+    """Return the pin of part `number` (a tail without bytes); None if no such part is found."""
     part = locate_part(location, number)
     if part is None:
         return None
@@ -220,11 +220,11 @@ def _stat_part(source: Source, location: Location, calls: Calls, number: int) ->
         return None
 
 
-def _join_pins(pins: Sequence[Pin], named: Pin) -> Pin:
-    # Returns the pin of all parts. `named` is the pin of the part with the name of the archive.
-    if len(pins) == 1:  # a single piece is a whole archive
-        return named
-    return replace(named, size=sum(pin.size for pin in pins), parts=tuple(pins))
+def _join_pins(pins: Sequence[Pin], at_location: Pin) -> Pin:
+    # Returns the pin of all parts. `at_location` is the pin of the part that the location names.
+    if len(pins) == 1:  # a single piece is the whole archive
+        return at_location
+    return replace(at_location, size=sum(pin.size for pin in pins), parts=tuple(pins))
 
 
 def _name_part(location: Location, number: int, *, is_last: bool = False) -> str:
@@ -259,8 +259,8 @@ def check_parts(
 ) -> None:
     """Check that the first local header in each part is where the directory places it.
 
-    The last member that begins in an earlier part must end at or before that header. Two local
-    headers are read for each part in which a member begins.
+    The preceding member, which begins in an earlier part, must end at or before that header. Two
+    local headers are read for each part in which a member begins.
     """
     if not disks.is_split:
         return
@@ -318,7 +318,7 @@ def locate_part(location: Location, number: int, *, is_last: bool = False) -> Lo
         is_last: whether this is the last part. In a split archive, the last part has the archive's
             name.
     """
-    if not location.store.has_neighbours:
+    if not location.store.has_neighbours:  # an open reader
         return None
     path, question_mark, query = _split_query(location)
     piece_name = _FIRST_PIECE.search(path)
@@ -327,7 +327,7 @@ def locate_part(location: Location, number: int, *, is_last: bool = False) -> Lo
         path = f"{path[:-digits]}{number:0{digits}}"
     elif not path.lower().endswith((".zip", ".zipx")):
         return None
-    elif not is_last:  # the earlier parts are a.z01 etc. for a.zip, a.zx01 etc. for a.zipx
+    elif not is_last:  # drop "ip", add the number: a.z01 for a.zip, a.zx01 for a.zipx
         path = re.sub(r"ip(x?)\Z", rf"\g<1>{number:02}", path, flags=re.IGNORECASE)
     return replace(location, key=path + question_mark + query)
 
@@ -359,9 +359,9 @@ def make_archive_test(location: Location, pin: Pin, destination: Location) -> Ca
         path = paths_by_name.get(fold_key(key[key.rfind("/") + 1 :]))
         if path is None:  # no part has this name
             return False
-        with suppress(OSError, ValueError):  # one of the two files does not exist
+        with suppress(OSError, ValueError):  # a file is missing, or `key` contains a NUL
             # `lstat`: if the file at `key` is a symbolic link to the archive, a member would
-            # replace the link, and the archive would stay.
+            # replace the link, and the archive would remain.
             return key in part_keys or os.path.samestat(os.lstat(key), path.stat())
         return False
 
@@ -369,7 +369,7 @@ def make_archive_test(location: Location, pin: Pin, destination: Location) -> Ca
 
 
 def advise_name(location: Location) -> str | None:
-    """Return advice on which part to specify as the archive, or None if the name fits no part.
+    """Return advice to give another part as the archive; None if an archive can have this name.
 
     For example, ``a.zip.002`` is a piece, ``a.z01`` is an earlier part of ``a.zip``, and ``a.zx01``
     is an earlier part of ``a.zipx``.
@@ -379,11 +379,11 @@ def advise_name(location: Location) -> str | None:
     if piece is not None and int(piece[1]) != 1:
         first_name = name[: piece.start(1)] + "1".zfill(len(piece[1]))
         return f"give its first piece as the archive: {first_name}"
-    part = re.search(r"\.(z)(x?)[0-9]{2,5}\Z", name, re.IGNORECASE)
+    part = re.search(r"\.(?P<z>z)(?P<x>x?)[0-9]{2,5}\Z", name, re.IGNORECASE)
     if part is None:
         return None
-    suffix = {"z": ".zip", "Z": ".ZIP"}[part[1]]  # keep the case
-    return f"give its last part as the archive: {name[: part.start()]}{suffix}{part[2]}"
+    suffix = {"z": ".zip", "Z": ".ZIP"}[part["z"]]  # keep the case
+    return f"give its last part as the archive: {name[: part.start()]}{suffix}{part['x']}"
 
 
 def _file_name(location: Location) -> str:

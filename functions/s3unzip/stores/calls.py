@@ -1,4 +1,4 @@
-"""Calls to object stores: counted, retried with full jitter, and slowed down by throttling.
+"""Calls to object stores: counted, retried with full jitter, and slowed down if a store throttles.
 
 Rules:
 
@@ -80,7 +80,7 @@ class AimdLimiter:
 
     def run(self, call: Callable[[], T]) -> T:
         """Wait until fewer than `limit` calls are running, then return the result of `call`."""
-        with self._lock:  # `with self._changed` takes ten times as long
+        with self._lock:  # the lock of `_changed`; `with self._changed` takes ten times as long
             while self._active >= self.limit:
                 self._waiting += 1
                 self._changed.wait()
@@ -140,7 +140,7 @@ class Calls:
         self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._ended = threading.Event()
-        # The fault after which no call of this step is retried: spent budget, or expired keys.
+        # If set, no call of this step is retried: the budget is spent, or the keys have expired.
         self._final_fault: ServiceFaultError | None = None
         self.pace = AimdLimiter(at_once, initial_concurrency)
 
@@ -149,8 +149,8 @@ class Calls:
 
         The budget limits the time since the first fault that was not followed by a success. Faults
         are tracked for this call, for calls of its kind, and for all calls to the store. The time
-        spent in failing calls counts: a store that does not answer uses up the budget as fast as a
-        store that refuses each call.
+        spent in failing calls counts: a store that does not respond uses up the budget as fast as
+        a store that refuses each call.
 
         Args:
             kind: kind of request to count.
@@ -186,7 +186,7 @@ class Calls:
             return call()
         finally:
             _current.reset(token)
-            self._faults.waiting.pop(get_ident(), None)  # a nested call may have removed the entry
+            self._faults.waiting.pop(get_ident(), None)  # missing if `call` ran another call
 
     def end(self) -> None:
         """Stop all retries: the step has failed, so its other threads must not wait for stores."""
@@ -223,11 +223,11 @@ class Calls:
     def stream(
         self, archive: PinnedArchive, want: ByteRange, store: Store = "source"
     ) -> Iterator[Buffer]:
-        """Yield the bytes of `want` in pieces of about 1 MiB; if a body breaks, request the rest.
+        """Yield the bytes of `want` in pieces of about 1 MiB; resume if a body is cut short.
 
-        A request that delivers `MIN_RATE` bytes per second is a success, even if its body breaks.
-        If a store is slower than that for the whole budget, the call fails, as if the store did not
-        respond. Bytes in memory need no request.
+        A request that delivers `MIN_RATE` bytes per second is a success, even if its body is cut
+        short. If a store is slower than `MIN_RATE` for the whole budget, the call fails, as if the
+        store did not respond. Bytes in memory need no request.
         """
         position = want.start
         progress = _Progress(self._clock.now())
@@ -246,7 +246,7 @@ class Calls:
                     # Time spent by the consumer does not count against the store.
                     progress.began += self._clock.now() - paused
                     if slow_fault is not None and position < want.stop:
-                        raise slow_fault  # handled below, as if the body had broken
+                        raise slow_fault  # handled below, as if the body were cut short
             except ServiceFaultError as fault:
                 if not self._wait_for_retry(progress, (store, "get"), fault):
                     raise
@@ -274,7 +274,7 @@ class Calls:
             yield _join(gathered)
 
     def _note_bytes(self, progress: _Progress, size: int, store: Store) -> ServiceFaultError | None:
-        """Note that `size` bytes arrived; return a fault if the rate is low for a whole budget."""
+        """Note that `size` bytes arrived; return a fault if the rate was too low for a budget."""
         now = self._clock.now()
         seconds = now - progress.began
         progress.size += size
@@ -384,8 +384,8 @@ def read_until_fault(chunks: Iterator[Buffer]) -> bytes:
     """Return a body, or the bytes that arrived before a fault.
 
     Raises:
-        ServiceFaultError: the body was slower than `MIN_RATE` when it broke, or when
-            `TAIL_SECONDS` had passed.
+        ServiceFaultError: the body was slower than `MIN_RATE` when it was cut short, or
+            when `TAIL_SECONDS` had passed.
     """
     began = time.monotonic()
     body = bytearray()
@@ -394,7 +394,7 @@ def read_until_fault(chunks: Iterator[Buffer]) -> bytes:
             body += chunk
             waited = time.monotonic() - began
             if waited > TAIL_SECONDS and len(body) < MIN_RATE * waited:
-                raise _too_slow(len(body), waited)  # the handler below raises it again
+                raise _too_slow(len(body), waited)  # still too slow below, so it is raised again
     except ServiceFaultError:
         # A partial body that arrived fast enough is useful: the caller requests only the missing
         # bytes.

@@ -100,7 +100,7 @@ def parse_location(text: str) -> Location:
     scheme = scheme.lower()
     if not separator:
         # Text that looks like a wrong URL is never read as a path, but ./s3:/a is. For the ARN of
-        # an access point, the match is empty, so the advice contains the whole ARN.
+        # an access point, only a lookahead matches, so the advice contains the whole ARN.
         wrong_prefix = re.match(r"(?i)(s3:/?|s3//|arn:aws[a-z-]*:s3:::|(?=arn:aws))(?=[^/])", text)
         if wrong_prefix is not None:
             raise UsageError(
@@ -145,12 +145,12 @@ def split_bucket(path: str) -> tuple[str, str]:
     """
     arn = re.match(_ARN, path)
     if arn is not None and arn.group("service", "region", "account") == ("s3", "", ""):
-        path = arn["resource"]  # BUCKET or BUCKET/KEY
+        path = arn["resource"]  # of a bucket or an object: BUCKET or BUCKET/KEY
     elif arn is not None:
         point = re.match(_ACCESS_POINT, arn["resource"])
         if point is not None:
             return f"{path[: arn.start('resource')]}accesspoint:{point['name']}", point["key"] or ""
-    bucket, _, key = path.partition("/")
+    bucket, _, key = path.partition("/")  # `parse_location` refuses the other ARNs
     return bucket, key
 
 
@@ -209,7 +209,7 @@ def check_endpoint(url: str, name: str = "--endpoint-url") -> None:
             parts.scheme in {"http", "https"}
             and parts.hostname
             and re.fullmatch(r"[a-z0-9._:-]+", parts.hostname)
-            # A name that ends in a number must be an IPv4 address, or `inet_aton` raises OSError.
+            # A name that ends in a number must be an IPv4 address: `inet_aton` refuses others.
             and (
                 not re.match(r"([^:]*\.)?[0-9]+\.?\Z", parts.hostname)
                 or socket.inet_aton(parts.hostname)
@@ -240,7 +240,7 @@ def check_endpoint(url: str, name: str = "--endpoint-url") -> None:
 
 
 def runs_home() -> Location:
-    """Return the folder below which runs are kept.
+    """Return the folder below which the records of runs are kept.
 
     Without ``S3UNZIP_HOME``, the folder follows the XDG base directory specification.
     """
@@ -255,12 +255,12 @@ def runs_home() -> Location:
 
 
 def find_proxy(url: str) -> str | None:
-    """Return the URL of the proxy that variables such as ``HTTPS_PROXY`` set for `url`, if any.
+    """Return the URL of the proxy for `url`, from environment variables such as ``HTTPS_PROXY``.
 
     The proxy's URL may contain a password.
 
     Raises:
-        UsageError: the URL is not valid. obstore would ignore this proxy, and the messages of
+        UsageError: the proxy's URL is not valid. obstore would ignore it, and the messages of
             botocore and urllib3 may contain the password.
     """
     from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415 - needed for few requests
@@ -288,7 +288,7 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
     of a run are in S3, the settings of the destination apply to them. Times are in seconds.
     """
 
-    # The folder, or the S3 prefix ending in "/", below which runs are kept.
+    # The folder, or the S3 prefix ending in "/", below which the records of runs are kept.
     work: Location = field(default_factory=runs_home)
     endpoint_url: Annotated[
         str | None,
@@ -356,7 +356,7 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
         RunOption(
             "--dest-no-sign-request", "Read a public DEST without credentials.", HelpSection.STORES
         ),
-    ] = False  # an option of verify only, because a run writes to the destination
+    ] = False  # only for verify, because a run writes to DEST
     destination_owner: str | None = None  # account that must own the destination bucket
     destination_kms_key: Annotated[
         str | None,

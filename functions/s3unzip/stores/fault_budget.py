@@ -77,7 +77,7 @@ class FaultBudget:
         self._lock = threading.Lock()
 
     def note_success(self, store: Store, kind: Kind, began: float) -> None:
-        """Record that a store answered a call that began at `began`, or sent bytes at that time."""
+        """Record that a store responded to a call that began at `began`, or sent bytes then."""
         self._latest_success[store, None] = began  # None: requests of any kind
         self._latest_success[store, kind] = began
         if self._outages:  # usually there are none, and no lock is needed
@@ -122,15 +122,15 @@ class FaultBudget:
         return None
 
     def is_down(self, store: Store, now: float) -> bool:
-        """Return whether a store has answered no request for the whole budget."""
+        """Return whether a store has been failing for longer than the whole budget."""
         outage = self._outages.get((store, None))
         return outage is not None and now - outage.since > self.budget_seconds
 
     def find_silent(self, now: float) -> Iterator[Store]:
         """Yield the stores for which a call has waited too long without a fault."""
         for store, began in tuple(self.waiting.values()):
-            # The wait began with this call, or with the latest success of any kind of request
-            # (None), whichever was later.
+            # The wait began when this call began, or when the latest successful request of any kind
+            # (None) began, whichever was later.
             seconds = now - max(began, self._latest_success.get((store, None), 0.0))
             if seconds > self.budget_seconds * SILENT_AFTER and (store, None) not in self._outages:
                 yield store
@@ -139,8 +139,8 @@ class FaultBudget:
         """Take the next turn to retry a call; return False if that turn is later than `now`.
 
         All kinds of requests to a store share the same turns. The time between two turns doubles
-        each time, up to half of `LONGEST_DELAY`. Without an outage, each call may be retried at
-        once.
+        each time, up to half of `LONGEST_DELAY`. Without an outage, each call may be retried
+        immediately.
         """
         with self._lock:
             outage = self._outages.get((store, None))

@@ -63,7 +63,7 @@ def translate_error(error: OSError, path: str) -> errors.S3UnzipError:
     kind, text = KINDS.get(
         error.errno or 0, (errors.ServiceFaultError, error.strerror or str(error))
     )
-    if text == FILE_IN_THE_WAY:
+    if text == FILE_IN_THE_WAY:  # name that file, which may be above `path`
         path = _file_in_the_way(path)
     return kind(f"{path}: {text}")
 
@@ -87,7 +87,7 @@ def _file_in_the_way(path: str) -> str:
 
 
 def _explain_archive(error: OSError, path: str) -> errors.S3UnzipError:
-    """Return the error for an archive that cannot be read; if missing, list similar names."""
+    """Return the error for an archive that cannot be read; if it is missing, list similar names."""
     if error.errno == errno.EISDIR:
         return errors.StorageError(
             f"{path}: is a folder; name an archive in it (s3unzip run takes folders too)"
@@ -235,10 +235,10 @@ class ReaderSource(Source):
 
 @contextmanager
 def _opened(path: str) -> Iterator[BufferedReader]:
-    """Open an archive, and translate any `OSError` in the block."""
+    """Open an archive; translate any `OSError` in the block into an `S3UnzipError`."""
     try:
-        # Opening a FIFO may never return, so only files and folders are opened. Opening a folder
-        # raises an error.
+        # Opening a FIFO may never return. Opening a folder raises EISDIR, which `_explain_archive`
+        # translates.
         if stat.S_IFMT(Path(path).stat().st_mode) not in {stat.S_IFREG, stat.S_IFDIR}:
             raise errors.StorageError(
                 f"{path}: is a pipe or a device; an archive is read from its end, so save it in a "

@@ -227,7 +227,7 @@ class FolderDestination(Destination):
                     os.close(file)
         except errors.AccessDeniedError:  # the folder may have entries
             raise
-        except errors.StorageError:  # missing, a file or a link; I/O errors are `ServiceFaultError`
+        except errors.StorageError:  # missing, a file or a link; I/O errors are another class
             return
 
     def check_ready(self, size: int, warnings: Collection[str] = ()) -> None:
@@ -257,7 +257,7 @@ class FolderDestination(Destination):
                 self._unlink(probe + ending)
                 if is_one_file:
                     raise errors.StorageError(
-                        f"{self.root}: this disk ignores {ignored}, and members whose names "
+                        f"{self.root}: this disk ignores {ignored}, so members whose names "
                         "differ only in that would replace each other: use another disk, --exclude "
                         "all but one of them, or give --lenient to keep the last (not with "
                         "--after-success delete)"
@@ -396,7 +396,7 @@ class FolderDestination(Destination):
         self._unlink(self._own_key(upload.upload_id, NOTE))
 
     def uploads(self, prefix: str) -> Iterator[Upload]:
-        """Yield the incomplete uploads below `prefix`, except those without a readable note."""
+        """Yield the incomplete uploads below `prefix` whose notes (keys and facts) are readable."""
         for name in sorted(entry.name for entry in self._scan("")):
             if name.startswith(OWN) and name.endswith(NOTE):
                 # The note is missing if the upload has just been completed, and may be damaged

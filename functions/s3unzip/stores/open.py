@@ -131,18 +131,18 @@ class OpenedStores:
         # The keys of a worker, by profile. The main process uses `shared_keys` instead.
         self._keys: dict[str | None, ProfileKeys] = {}
         self._lock = threading.Lock()
-        self._sessions: dict[tuple[object, ...], Session] = {}  # by the settings in `_session_key`
+        self._sessions: dict[tuple[object, ...], Session] = {}  # keyed by `_session_key`
         if session is not None:
             self._sessions[_session_key(config.at_destination())] = session
         self._web: WebSource | None = None
 
     def end_startup(self) -> None:
-        """From now on, retry requests to an unreachable server: each server has answered once."""
+        """From now on, retry requests to an unreachable server: each server has responded once."""
         with self._lock:
             self._config = replace(self._config, check_reachable=False)
             for client in (self._web, *self._sessions.values()):
                 if client is not None:
-                    client.startup_ends = 0.0
+                    client.startup_ends = 0.0  # a time in the past
 
     def source(self, location: Location) -> Source:
         match location.scheme:
@@ -222,7 +222,7 @@ class OpenedStores:
         key = _session_key(access)
         with self._lock:
             if key not in self._sessions:
-                profile_keys = None  # in the main process, the session uses `shared_keys`
+                profile_keys = None  # in the main process, `AwsSession` finds the keys
                 if self._ask_main_process is not None:
                     profile_keys = self._keys.setdefault(
                         access.profile, ProfileKeys(access.profile, self._ask_main_process)
@@ -248,7 +248,7 @@ def check_buckets(config: StoreConfig, source: Location, destination: Location) 
 
 
 def check_names(config: StoreConfig, source: Location, destination: Location | None) -> None:
-    """Refuse names of buckets and KMS keys that AWS cannot have.
+    """Refuse names of buckets and KMS keys that AWS does not allow.
 
     The check sends no request, and never asks the user for an MFA code.
     """

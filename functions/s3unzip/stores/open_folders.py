@@ -36,7 +36,7 @@ from s3unzip.stores.ports import Buffer
 FOLDER_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 MAX_OPEN = 16  # number of folders kept open: macOS lets a process open 256 files
 CLOSED = -1  # value of the descriptor after `close`
-# On Linux, ENOTSUP and EOPNOTSUPP are one number. On macOS they are two, and link(2) sets ENOTSUP.
+# On Linux, ENOTSUP and EOPNOTSUPP are the same number. On macOS, they differ; link(2) sets ENOTSUP.
 NOT_SUPPORTED = frozenset({errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 NO_HARD_LINKS = NOT_SUPPORTED | {errno.EPERM, errno.EMLINK}
 # The function renameat2(2) and its flag RENAME_NOREPLACE, or the equivalents on macOS.
@@ -71,7 +71,7 @@ class OpenFolders:
         self._path = root
         self._mode = mode
         self._root: OpenFolder | None = None
-        self._is_made = False  # whether `_root` was opened with `create`
+        self._opened_with_create = False  # whether `_root` was made if it was missing
         self._open: dict[str, OpenFolder] = {}  # open folders by path
         # All open folders, including those referenced only by a thread or a traceback.
         self._all: WeakSet[OpenFolder] = WeakSet()
@@ -99,11 +99,11 @@ class OpenFolders:
     def forget(self) -> None:
         """Close the folders that no thread is using; the next `get` reopens the root."""
         self._root = None
-        self._is_made = False
+        self._opened_with_create = False
         self._open.clear()
 
     def close(self) -> None:
-        """Close all folders; `get` reopens them. No thread may be using a folder."""
+        """Close all folders; `get` reopens them. Call it only while no thread is using a folder."""
         self.forget()
         for folder in list(self._all):
             folder.close()
@@ -113,7 +113,7 @@ class OpenFolders:
         root = self._root
         # If the root was opened without `create`, it may have been deleted since. With `create`,
         # the root is therefore made and opened again.
-        if root is not None and (self._is_made or not create):
+        if root is not None and (self._opened_with_create or not create):
             return root
         with explaining(self._path):
             if create:
@@ -121,7 +121,7 @@ class OpenFolders:
             root = OpenFolder(os.open(self._path, FOLDER_FLAGS))
         self._all.add(root)
         self._root = root
-        self._is_made = create
+        self._opened_with_create = create
         return root
 
     def _walk(self, root: OpenFolder, path: str, *, create: bool) -> OpenFolder:
@@ -149,7 +149,7 @@ class OpenFolders:
             return os.open(name, FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=parent.file)
         except FileNotFoundError:
             if not create:
-                raise  # with `create`, the folder is made below
+                raise  # otherwise, the folder is made below
         except NotADirectoryError:  # on Linux, the name may be a link; other systems raise ELOOP
             if stat.S_ISLNK(os.lstat(name, dir_fd=parent.file).st_mode):
                 raise errors.StorageError(
@@ -248,7 +248,7 @@ def restore_time(file: int, metadata: Mapping[str, str]) -> None:
     """Set the modification time of an open file to the time recorded in the archive."""
     mtime = metadata.get(MTIME_KEY)
     if mtime is not None:
-        # On FAT, only the user who mounted the disk can set times. Some file systems keep no times.
+        # On FAT, only the user who mounted the disk can set times. Some file systems have no times.
         with suppress(OSError):
             os.utime(file, (int(mtime), int(mtime)))
 

@@ -8,7 +8,7 @@ requests, and a caller could not repeat it, because the bodies can be read only 
 Adapters translate every fault into an `S3UnzipError`:
 
 * 503, 429, SlowDown, throttling by KMS: `ThrottledError`
-* other 5xx, 409, resets, timeouts, truncated bodies: `ServiceFaultError`
+* other 5xx, 409, resets, timeouts, bodies that are cut short: `ServiceFaultError`
 * expired keys: `ServiceFaultError` if new keys may be available soon, else `ExpiredKeysError`
 * 403, wrong owner, KMS denied or disabled: `AccessDeniedError`, which names the missing permission
 * 404: `NotFoundError`
@@ -84,7 +84,7 @@ class Clock:
         return self._remaining()
 
     def stop(self) -> None:
-        """End all sleeps, and set the remaining time of the worker to 0."""
+        """End all calls of `sleep`, and set the remaining time of the worker to 0."""
         self._stopped.set()
 
 
@@ -120,7 +120,7 @@ class Tail(NamedTuple):
     refusal: Finding | None = None  # reason why parts of a split archive could not be joined
 
     def locate_directory(self, policy: Policy) -> Reads[DirectoryLocation]:
-        """Search for the central directory; yield the ranges to read, most of them in the tail.
+        """Yield ranges to read, most of them in `data`; return the location of the directory.
 
         Raises:
             RejectedError: the archive has no central directory, a broken one, or two of them.
@@ -268,7 +268,7 @@ class Destination(Protocol):
         """Raise an error if files cannot be created, or if `size` bytes in total do not fit.
 
         With the warning case-collision or unicode-collision, some keys differ only in case or in
-        Unicode form. Raise an error if two such keys would be one file. Send no request.
+        Unicode form. Raise an error if two such keys would be the same file. Send no request.
         """
         return
 

@@ -150,9 +150,9 @@ class ObjectRunStore:
         return data
 
     def stream(self, name: str) -> Iterator[bytes]:
-        """Yield the object in pieces; if a large body breaks, request the rest of it."""
+        """Yield the object in pieces; if a large body is cut short, request the rest of it."""
         location = replace(self._home, key=self._home.key + name)
-        # One request returns the version and the last `PART` bytes. Most records are not larger.
+        # One request returns the version and the last `PART` bytes. Most records are no larger.
         tail = read_end(self._source, location, self._calls, PART, store="work")
         # Reading by version id requires an additional permission, and the ETag is enough to pin the
         # object.
@@ -196,7 +196,7 @@ class ObjectRunStore:
                 count_request("head")
                 stored = self._store.head(upload.key)
                 if stored is None or stored.size != size:
-                    raise
+                    raise  # otherwise, an attempt has completed the upload
 
         self._run("complete", complete_once)
 
@@ -231,7 +231,7 @@ class MemoryRunStore:
         if span is None:
             return data
         start, stop = span
-        if stop > max(len(data), start):  # an empty range is valid at any offset
+        if stop > len(data) and start < stop:  # an empty range is valid at any offset
             raise UnreadableRecordError(f"{name}: it ends before byte {stop:,}")
         return data[start:stop]
 

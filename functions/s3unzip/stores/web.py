@@ -77,7 +77,7 @@ class WebSource(Source):
             elif answer.status not in NO_SUFFIX_RANGES:
                 raise _explain_status(answer, location)
         # The server did not send exactly the requested bytes. Request the size, then the range. The
-        # caller has counted the request above, and `super().tail` counts the request for the size.
+        # caller counts the request above; `super().tail` counts the request for the size.
         # The request for the range is counted here, even if the archive is empty and needs none.
         count_request("get")
         return super().tail(location, length)
@@ -121,16 +121,16 @@ class WebSource(Source):
             raise errors.SourceChangedError(f"{location}: HTTP {answer.status}; {CHANGED}")
         if answer.status != 206:
             refusal = _explain_status(answer, location)
-            # The server has sent a range before, so a retry may succeed: a cache may have answered.
+            # The server has sent a range before, so this may be from a cache: a retry may succeed.
             if isinstance(refusal, errors.RangesUnsupportedError):
                 refusal = errors.ServiceFaultError(str(refusal))
             raise refusal
         span, size = _read_range(answer, location)
         if size != pin.size:
             raise errors.SourceChangedError(f"{location}: {CHANGED}")
-        validator = _read_validator(answer)
+        etag = _read_validator(answer)  # or a date, like `pin.etag`
         # In the first second after a change, Apache sends the same ETag marked as weak.
-        if pin.etag and validator and validator.removeprefix("W/") != pin.etag.removeprefix("W/"):
+        if pin.etag and etag and etag.removeprefix("W/") != pin.etag.removeprefix("W/"):
             raise self._explain_other_etag(location, pin)
         return span
 
@@ -189,7 +189,7 @@ class WebSource(Source):
     def _follow(self, location: Location, headers: dict[str, str]) -> BaseHTTPResponse:
         """Return the response after redirects; send the password only to the host of the URL."""
         first = target = _parse(f"{location.scheme}://{location.bucket}/{location.key}")
-        # Without a user in the URL, this is empty. Latin-1 keeps the bytes of the URL, as in curl.
+        # Empty if the URL has no user. Latin-1 keeps the bytes of the decoded URL, as in curl.
         credentials = make_headers(basic_auth=unquote(first.auth or "", "latin-1"))
         timeout = Timeout(connect=self._config.connect_seconds, read=self._config.stall_seconds)
         for _ in range(MAX_REDIRECTS + 1):
@@ -254,8 +254,8 @@ class WebSource(Source):
         if proxy is not None:
             through = f" through the proxy {parse_url(proxy)._replace(auth=None).url}"
         cause = getattr(error, "original_error", error)  # only a `ProxyError` has another cause
-        # `str` hides a user and password, unless the password has a slash after digits: then these
-        # digits were taken for a port.
+        # `str` hides the user and the password, unless the password begins with digits and a slash:
+        # then these digits were taken for a port.
         shown = re.sub("//[^/:]*:[0-9]*/.*@", "//...@", str(location))
         refusal = _explain_permanent(cause, via_proxy=proxy is not None)
         if refusal is not None:
@@ -329,7 +329,7 @@ def _explain_permanent(error: BaseException, *, via_proxy: bool) -> str | None:
         return f"no TLS connection: {reason.replace('_', ' ').lower()[:200]}"
     if isinstance(error, LocationValueError | UnicodeError):
         return "not a URL"
-    if "failed: 407" in str(error):  # the proxy's answer to CONNECT
+    if "failed: 407" in str(error):  # the proxy's response to CONNECT
         return f"HTTP 407 Proxy Authentication Required; {PROXY_LOGIN}"
     return None
 
@@ -427,7 +427,7 @@ def _classify_text(answer: BaseHTTPResponse) -> str | None:
 
 
 def _describe_status(answer: BaseHTTPResponse) -> str:
-    """Return the meaning of a status, after a space: code and message of S3, or reason of HTTP."""
+    """Return a space and the meaning of a status: S3's code and message, or HTTP's reason."""
     body = _first_bytes(answer)
     # Only these two fields are shown, because tokens and ids in errors from S3 may be secret.
     code = re.search(rb"<Code>([^<]{1,100})</Code>", body)
