@@ -21,7 +21,7 @@ from s3unzip import errors, model, settings
 from s3unzip.aws import events
 from s3unzip.cli.main import COMMANDS, INTERNAL_ERROR, PROGRAM, load_command
 from s3unzip.cli.terminal import OUTPUT_LOST, STOPPING
-from s3unzip.explanations import OTHER, explain
+from s3unzip.explanations import NOT_FROM_CHECKS, explain
 from s3unzip.local.machine import SERVICE_FAULT
 from s3unzip.runs.step import REASONS, STOPPED
 from s3unzip.settling.loop import EXECUTION_FAILED
@@ -258,7 +258,7 @@ def make_checks() -> str:
         | set(REASONS.values())
         | {EXECUTION_FAILED, SERVICE_FAULT, NOT_READABLE, TASKS_FAILED, STOPPED}
     ) - CHECKS.keys()
-    check_described("functions/s3unzip/explanations.py", codes, OTHER.keys())
+    check_described("functions/s3unzip/explanations.py", codes, NOT_FROM_CHECKS.keys())
     rows = (
         (
             f"`{check.code}`",
@@ -281,7 +281,7 @@ def make_checks() -> str:
         "## Codes that are not about the archive\n",
         make_table(
             ("code", "meaning", "what to do"),
-            ((f"`{code}`", *explain(code)) for code in sorted(OTHER)),
+            ((f"`{code}`", *explain(code)) for code in sorted(NOT_FROM_CHECKS)),
         ),
     ]
     return "\n".join(parts)

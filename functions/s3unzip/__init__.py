@@ -74,10 +74,10 @@ if not TYPE_CHECKING:
         if name not in _MODULE_OF:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
         module = import_module(_MODULE_OF[name])
-        value = getattr(module, name, module)  # `errors` and the cores are public as modules
+        value = getattr(module, name, module)  # `errors`, `zip` and `deflate` are modules
         if hasattr(value, "__struct_fields__"):
             from s3unzip.options import describe_options  # noqa: PLC0415 - for options classes only
 
             describe_options(value)
-        globals()[name] = value  # the next use finds it directly
+        globals()[name] = value  # the next use does not call `__getattr__`
         return value

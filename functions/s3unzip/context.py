@@ -37,8 +37,8 @@ class Progress:
 
         The counts are: members extracted, unchanged and failed; bytes read, copied and written; and
         bytes of work done. The sum of `bytes_done` over all calls grows up to `PlanSummary.work`;
-        after that, nested archives add theirs. No value is negative, and repeated work is counted
-        only once.
+        after that, the work of nested archives is added. No value is negative, and repeated work is
+        counted only once.
         """
 
     def failed(self, outcomes: Sequence[Outcome]) -> None:
@@ -84,7 +84,7 @@ class Context(Struct, frozen=True):
     connections: StoreConfig | None = None  # how to reach the stores, for records and commands
     max_cost: float | None = None  # maximum estimated cost of a run in dollars; None: no limit
     faults: FaultBudget | None = None  # shared by all calls of the process; None: a new budget
-    initial_concurrency: int = FIRST_CALLS  # concurrent paced requests when a step begins
+    initial_concurrency: int = FIRST_CALLS  # initial number of concurrent paced requests
     archive_end: bytes = b""  # the last bytes of the run's archive, if they are in memory
     uploads: UploadNotes = UploadNotes()  # without notes, uploads are recognized by their keys
 

@@ -1,4 +1,4 @@
-"""Checks for options that contradict each other, or the source or destination of a run.
+"""Checks for options that contradict each other, or do not fit the source or destination of a run.
 
 The command line and an environment's file have different names for an option. A `Naming` returns
 the name that the reader of a message knows.
@@ -84,10 +84,10 @@ def check_after_success(
 def check_delete_extra(options: Options, option: str, naming: Naming = name_typed) -> None:
     """Refuse `option` if it would delete members of the archive from the destination.
 
-    The option deletes all objects that the run does not write. The run writes neither members that
-    are not selected nor members of nested archives.
+    The option deletes all objects that the run does not write. The run writes only selected
+    members, and no members of nested archives.
     """
-    # `strip_components` is allowed: a member that it leaves out has no key, so it has no object.
+    # `strip_components` is allowed: the members that it leaves out have no keys to delete.
     selecting = _join_changed_options(
         options, [field for field in SELECTING if field != "strip_components"], naming
     )

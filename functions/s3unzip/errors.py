@@ -26,7 +26,7 @@
     |  +- UnsupportedError          exit 6  the store does not implement a request or its header
     |  +- UnreadableRecordError     exit 6  a run's record is damaged, lost or from another version
     +- ServiceFaultError            exit 5  retryable: try the task again
-    |  +- UnconfirmedError          exit 5  an answer does not confirm a written object
+    |  +- UnconfirmedError          exit 5  a response does not confirm that the object was written
     |  +- ExpiredKeysError          exit 6  the credentials expired; this process finds no others
     |  +- ThrottledError            exit 5  503 SlowDown or similar until the retry budget was spent
     |  +- DeadlineError             exit 5  the worker's time ran out; the outcomes are written
@@ -69,7 +69,7 @@ class Finding(Struct, frozen=True):
 
 
 class S3UnzipError(Exception):
-    """Base class. Any other exception that is raised to a caller of this package is a bug."""
+    """Base class. Any other exception that reaches a caller of this package is a bug."""
 
     exit_code: ClassVar[int] = 1
     retryable: ClassVar[bool] = False
@@ -196,7 +196,7 @@ class ServiceFaultError(S3UnzipError):
     wait_seconds = 0.0  # time that the server asks the client to wait
 
     def as_given_up(self) -> ServiceFaultError:
-        """Return a copy for a later call that is not sent, because the time budget is spent."""
+        """Return a copy for a later call, which is not sent because the time budget is spent."""
         fault = ServiceFaultError(str(self))
         fault.trouble = self.trouble
         fault.gave_up = True
@@ -205,7 +205,7 @@ class ServiceFaultError(S3UnzipError):
 
 
 class UnconfirmedError(ServiceFaultError):
-    """An answer does not confirm that the object exists; the caller must check whether it does."""
+    """A response does not confirm that the object exists; the caller must check whether it does."""
 
 
 class ThrottledError(ServiceFaultError):
@@ -235,7 +235,7 @@ class InterruptedRunError(S3UnzipError):
 
 
 def lasting_errors(root: type[S3UnzipError] = S3UnzipError) -> list[str]:
-    """Return the names of all errors that would occur again on a retry."""
+    """Return the names of all errors for which a retry cannot help."""
     names = [name for error in root.__subclasses__() for name in lasting_errors(error)]
     if root.retryable:
         return names

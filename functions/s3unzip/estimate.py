@@ -74,7 +74,7 @@ class _Bound(NamedTuple):
 
     seconds: float
     name: str
-    throttled: bool = False  # whether the bound is S3's rate of writes, to which S3 throttles tasks
+    throttled: bool = False  # whether the bound is S3's rate of writes: S3 throttles faster tasks
 
 
 def estimate(
@@ -194,7 +194,8 @@ def _bytes_read(task: Task) -> int:
 def _is_direct(expected: Estimate, tasks: Sequence[Task], tuning: Tuning) -> bool:
     """Return whether the function that receives the event extracts the archive itself.
 
-    The first read must contain the whole directory, and no member may need a multipart upload.
+    The archive must be small, the first read must contain the whole directory, and one PUT must be
+    enough for each member.
     """
     return (
         0 < expected.members <= tuning.max_direct_members
@@ -214,8 +215,8 @@ def _count_sizes(sizes: Iterable[int]) -> tuple[Bin, ...]:
     Empty bins are left out.
     """
     counts = Counter(map(int.bit_length, sizes))
-    # A size with `bits` bits is at least 2 ** (bits - 1). The size 0 has 0 bits: its bin is [0, 1).
-    return tuple(Bin((1 << bits) // 2, 1 << bits, count) for bits, count in sorted(counts.items()))
+    # A size with `bits` bits is in [2**bits // 2, 2**bits). The size 0 has 0 bits: it is in [0, 1).
+    return tuple(Bin(2**bits // 2, 2**bits, count) for bits, count in sorted(counts.items()))
 
 
 def _warn_of_timeout(seconds: Sequence[float], platform: Platform) -> tuple[str, ...]:
@@ -271,7 +272,7 @@ def _task_seconds(task: Task, platform: Platform, tuning: Tuning, at_once: int) 
         return calls * platform.latency + max(moving, putting, cpu)
     if task.parts == 1:  # the only task of its member: it also begins and completes the upload
         calls += LARGE_CALLS
-    if task.kind is TaskKind.COPY:
+    if task.kind is TaskKind.COPY:  # S3 copies several parts at once, each at this rate
         return calls * platform.latency + task.size / rates.S3_REQUEST_COPY / tuning.parts_in_flight
     # The last part is sent after everything is inflated.
     last_part = min(tuning.part_bytes, task.size) / platform.upload_rate
@@ -290,7 +291,7 @@ def _put_seconds(task: Task, platform: Platform, tuning: Tuning) -> float:
 
 
 def _scan_seconds(task: Task, platform: Platform, bandwidth: float) -> float:
-    """Return the seconds to find both boundaries of a segment and the window of the next one."""
+    """Return the seconds to find both boundaries of a segment and the next segment's window."""
     reading = _bytes_read(task) / bandwidth
     computing = (  # `2 *` because a segment has two boundaries
         rates.SCAN_INFLATES * task.size / rates.INFLATE_RATE + 2 * rates.BOUNDARY_SECONDS
@@ -316,8 +317,8 @@ def _overhead_seconds(
             + report
         )
     plan += rates.PLAN_SECONDS + PLAN_CALLS * latency
-    plan += members * rates.MEMBER_ROW / platform.bandwidth
-    # Settling reads the outcomes of some tasks while it processes those of other tasks.
+    plan += members * rates.MEMBER_ROW / platform.bandwidth  # to write members.jsonl
+    # Settling reads outcomes while it processes others: the slower of the two determines the time.
     report = max(report, len(tasks) / rates.OUTCOMES_AT_ONCE * latency)
     report += rates.REPORT_FIXED_SECONDS + REPORT_CALLS * latency
     if not platform.memory_gb:  # the run works on one machine
@@ -397,15 +398,15 @@ def _count_requests(
     for task in tasks:
         counts.update(_task_requests(task, tuning))
         if has_record_requests:
-            # One more GET than `TASK_GETS`: settling reads the outcomes. Tasks other than scans
-            # write only their outcomes.
+            # For the records of the task: settling also reads the outcomes, and tasks other than
+            # scans write only these.
             counts.update(get=TASK_GETS + 1, put=SCAN_PUTS if task.kind is TaskKind.SCAN else 1)
     if has_record_requests:
         splits = sum(task.part == 0 for task in tasks if task.parts > 1)  # number of split members
         # One call of the plan is the GET of the tail, which has already been counted.
         counts.update(get=PLAN_CALLS - 1 + SPLIT_GETS * splits, put=PLAN_PUTS + SPLIT_PUTS * splits)
-        # Four LISTs find records and uploads. To test the destination, the plan creates an upload
-        # and aborts it.
+        # Four LISTs look for records and uploads. To test the destination, the plan creates an
+        # upload and aborts it.
         counts.update(list=4, create=1, abort=1)
     return Requests(**counts)
 
@@ -416,7 +417,7 @@ def _task_requests(task: Task, tuning: Tuning) -> dict[str, int]:
         return {"get": 1, "put": task.members}
     is_first = int(task.part == 0)
     requests = {"create": is_first, "complete": is_first}
-    gets = 2  # for the local header, and for the bytes after the data
+    gets = 2  # for the local header, and for the data descriptor or gap after the data
     if task.kind is TaskKind.COPY:
         return requests | {
             "get": gets,
@@ -425,6 +426,6 @@ def _task_requests(task: Task, tuning: Tuning) -> dict[str, int]:
     member_size = task.size * task.parts  # approximate if this task is a slice
     part_bytes = max(tuning.part_bytes, math.ceil(member_size / MAX_PARTS))
     gets += max(1, math.ceil(_bytes_read(task) / tuning.read_piece))
-    if task.kind is TaskKind.SCAN:  # a slice will read the same bytes again
+    if task.kind is TaskKind.SCAN:  # count its slice here, which will read the same bytes
         gets *= 2
     return requests | {"get": gets, "part": max(1, math.ceil(task.size / part_bytes))}

@@ -93,7 +93,7 @@ _ADVICE = {
 }
 
 # Codes that do not come from checks of the archive.
-OTHER = {
+NOT_FROM_CHECKS = {
     "access-denied": Explanation(
         "A permission is missing, or a KMS key cannot be used.", MEND_AND_RESUME
     ),
@@ -179,8 +179,8 @@ OTHER = {
 
 def explain(code: str) -> Explanation:
     """Return the explanation of a code; for a code from another version, return a general one."""
-    if code in OTHER:
-        return OTHER[code]
+    if code in NOT_FROM_CHECKS:
+        return NOT_FROM_CHECKS[code]
     if code not in CHECKS:
         return Explanation(f"{code}.", "See docs/reference/checks.md.")
     return Explanation(CHECKS[code].sentence, _advice_of(code))
@@ -199,17 +199,20 @@ def advise(code: str, run: str, where: str = "") -> str:
 
 
 def describe(code: str, message: str | None) -> str:
-    """Return a finding in words: the sentence for its code, then the details in `message`."""
+    """Return a finding in words: the sentence for its code, then the details in `message`.
+
+    If the code is not from a check, the message is complete and replaces the sentence.
+    """
     sentence = explain(code).sentence
     if not message or message == sentence:
         return sentence
-    if code in OTHER:  # the message is a store's answer, a complete sentence
+    if code in NOT_FROM_CHECKS:
         return message
     return f"{sentence.removesuffix('.')}: {message}"
 
 
 def _advice_of(code: str) -> str:
-    """Return the advice for a check: its own, or else the advice for its phase."""
+    """Return the advice for a check: its own, or else that for its phase; a warning needs none."""
     if code in _ADVICE:
         return _ADVICE[code]
     check = CHECKS[code]

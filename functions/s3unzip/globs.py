@@ -4,11 +4,12 @@
 against the last part of a path, as in .gitignore. A pattern that ends in a slash matches everything
 below that folder. Leading slashes in a pattern or in a path do not matter.
 
-The sender of an archive chooses the names. `re` tries every way to divide a name between wildcards:
-with two wildcards in one folder's name, the time grows with the square of the name's length; with
-three, it grows with the cube. Therefore `re` is used only for patterns that can match in only one
-way (`_is_linear`, `_translate_part`). The other patterns are compiled to an automaton, which reads
-each character once. The automaton takes about 4 us for a typical name, and `re` takes 0.2 us.
+The names come from the sender of an archive, who may be hostile. `re` tries every way to divide a
+name between wildcards: with two wildcards in one folder's name, the time grows with the square of
+the name's length; with three, it grows with the cube. Therefore `re` is used only for patterns that
+it matches in linear time (`_suits_re`, `_translate_part`). The other patterns are compiled to an
+automaton, which reads each character once. The automaton takes about 4 us for a typical name, and
+`re` takes 0.2 us.
 """
 
 import re
@@ -56,7 +57,8 @@ def compile_glob(pattern: str, *, any_case: bool = False) -> Glob:
     if any_case:
         flags |= re.IGNORECASE
     try:
-        if _is_linear(tokens):  # for the other patterns, `re` could take very long
+        if _suits_re(tokens):  # for the other patterns, `re` could take very long
+            # Each group is a part of the path, or the separators between two parts.
             parts = (_translate_part(part) for _, part in groupby(tokens, _SEPARATORS.__contains__))
             return re.compile(rf"\A{''.join(parts)}\Z", flags).match
         return _compile_automaton(tokens, flags)
@@ -73,14 +75,14 @@ def compile_name(pattern: str) -> Glob:
     return lambda path: name(path) or glob(path)
 
 
-def _is_linear(tokens: Sequence[str]) -> bool:
+def _suits_re(tokens: Sequence[str]) -> bool:
     """Return whether `re` matches the pattern correctly and in linear time.
 
     All of these must be true:
 
     - Each ``**`` is a whole part, so that a slash separates it from other wildcards.
-    - At most one part before the last is ``**``. The last part may also be ``**``, because it
-      matches the rest of the path in one step.
+    - At most one part before the last is ``**``: with two, `re` would try all pairs of places. A
+      last part ``**`` is not counted, because it takes the rest of the path at once.
     - No character class can match a slash, as in ``a[/]b``.
     - The pattern does not begin with ``*/``. The expression for leading slashes is possessive: in
       the path ``/b``, it would take the slash that ``*/b`` needs, and never give it back.
@@ -94,19 +96,19 @@ def _is_linear(tokens: Sequence[str]) -> bool:
 
 
 def _translate_part(tokens: Iterable[str]) -> str:
-    """Return the regular expression of one part of a linear pattern, or of separators.
+    """Return the regular expression of one part of a pattern that suits `re`, or of separators.
 
     ``a*b*c`` becomes ``a(?>[^/]*?b)[^/]*c``. The text after a ``*`` is matched at the first place
-    where it fits, which leaves the most text for the rest. ``(?>`` makes an atomic group, so that
-    `re` tries no other place. Only for the last ``*`` does `re` try several places, because the
-    text after it must end the name.
+    where it fits, which leaves the most text for the rest: if the rest does not match then, it
+    never does. ``(?>`` makes an atomic group, so that `re` does not go back to other places. `re`
+    tries several places only for the last ``*``, because the text after it must end the name.
     """
     # Only ``*`` has this expression, so the split returns the texts before and after each ``*``.
-    first, *texts = "".join(map(_translate, tokens)).split(_WILD["*"])
-    if not texts:
-        return first
-    middle = "".join(f"(?>{_WILD['*']}?{text})" for text in texts[:-1])
-    return first + middle + _WILD["*"] + texts[-1]
+    prefix, *after_stars = "".join(map(_translate, tokens)).split(_WILD["*"])
+    if not after_stars:
+        return prefix
+    middle = "".join(f"(?>{_WILD['*']}?{text})" for text in after_stars[:-1])
+    return prefix + middle + _WILD["*"] + after_stars[-1]
 
 
 def _is_class_without_slash(token: str) -> bool:
@@ -114,7 +116,7 @@ def _is_class_without_slash(token: str) -> bool:
 
 
 def _translate(token: str) -> str:
-    """Return the regular expression of a token: a wildcard, a character class or a character."""
+    """Return the regular expression of a wildcard, class (``[a-z]``, ``[!a-z]``) or character."""
     if token in _WILD:
         return _WILD[token]
     negation = ""
@@ -142,8 +144,8 @@ class _Position(NamedTuple):
     skips: tuple[int, ...] = ()  # numbers of positions to skip without using a character
 
 
-# The positions of each token that can match an empty text. A match may skip from the first of them
-# to the position after the token.
+# The positions of each token that can match an empty text. A match may skip from the first position
+# of a token to the position after the token.
 _WILD_POSITIONS = {
     _LEADING_SLASHES: [_Position(stays_on=_SLASH, skips=(1,))],
     "*": [_Position(stays_on=re.compile("[^/]"), skips=(1,))],
@@ -167,11 +169,11 @@ def _compile_automaton(tokens: Sequence[str], flags: int) -> Glob:
         positions += _WILD_POSITIONS.get(token) or [
             _Position(advances_on=re.compile(_translate(token), flags))
         ]
-    end = len(positions)  # the position at which a match is complete
-    positions.append(_Position())
+    end = len(positions)  # the position after the whole pattern
+    positions.append(_Position())  # no character stays on it or advances from it
 
-    def reach(numbers: list[int]) -> frozenset[int]:
-        """Return the given positions and those that a match can reach from them by skipping."""
+    def with_skips(numbers: list[int]) -> frozenset[int]:
+        """Return the given positions and those that are reached from them without a character."""
         for number in numbers:  # the loop also visits the positions that it adds
             numbers += [number + skip for skip in positions[number].skips]
         return frozenset(numbers)
@@ -180,10 +182,10 @@ def _compile_automaton(tokens: Sequence[str], flags: int) -> Glob:
     # number of different characters.
     @lru_cache(MAX_TRANSITIONS)
     def follow(state: frozenset[int], character: str) -> frozenset[int]:
-        """Return the positions that a match can reach with one more character."""
+        """Return the positions that a match can reach from a state with one more character."""
         numbers = [n for n in state if positions[n].stays_on.match(character)]
         numbers += [n + 1 for n in state if positions[n].advances_on.match(character)]
-        return reach(numbers)
+        return with_skips(numbers)
 
-    start = reach([0])
+    start = with_skips([0])
     return lambda path: end in reduce(follow, path, start)

@@ -289,7 +289,7 @@ class Options(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
     trust_crc: Annotated[
         bool,
         RunOption(help="With as_gzip: do not inflate members to check them."),
-    ] = False  # with as_gzip: whether to skip inflating members to check them
+    ] = False  # with as_gzip: whether to trust the archive's CRC-32s without inflating
     password_ref: str | None = None  # the place of the password, never the password itself
     nested_depth: Annotated[
         Count,
@@ -324,7 +324,7 @@ class Options(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
                 )
             try:
                 # `convert` checks the fields of a dict, but not of a struct: make a dict first.
-                # Bytes stay bytes, which no option accepts; by default they would become base64.
+                # Bytes are kept, so that `convert` refuses them: by default, they become strings.
                 plain = msgspec.to_builtins(value, builtin_types=(bytes, bytearray, memoryview))
                 force_setattr(self, option.name, msgspec.convert(plain, option.type))
             except (msgspec.ValidationError, TypeError) as error:
@@ -503,7 +503,7 @@ class Task(Struct, frozen=True, omit_defaults=True):
             return Stage.SCAN
         if self.slice is not None:
             return Stage.SLICE
-        if self.parts > 1:  # a copy task before linking, which gives the task its slice
+        if self.parts > 1:  # a copy task that is not linked: linking gives it its slice
             return Stage.LINK
         if self.kind is TaskKind.STREAM:
             return Stage.STREAM
@@ -521,7 +521,7 @@ class Next(Struct, frozen=True, omit_defaults=True):
     run: str
     next: Literal["few", "many", "done"]  # a round of few or many tasks, or the end
     round: int = 0  # number of the round, whose tasks are in rounds/NN.jsonl
-    tasks: tuple[Task, ...] = ()  # the round itself, if it has few tasks
+    tasks: tuple[Task, ...] = ()  # the tasks of the round, if there are few
     list: str = ""  # the key of the round's list in the work bucket, if the round has many tasks
     workers: int = 1  # number of concurrent tasks
     done: int = 0  # tasks ended and members recorded before this round
@@ -701,7 +701,7 @@ class Verdict(StrEnum):
 
     @property
     def rank(self) -> int:
-        """The rank by success: a verdict never replaces one of a higher rank."""
+        """The rank by degree of success: a verdict never replaces one of a higher rank."""
         return _RANKS.get(self, 0)
 
 
@@ -813,7 +813,7 @@ class Report(Struct, frozen=True, omit_defaults=True):
         return source is not None and source.state in {SourceState.PENDING, SourceState.FAILED}
 
     def raise_for_verdict(self) -> None:
-        """Raise `VerdictError` unless the run is COMPLETED."""
+        """Raise `VerdictError` unless the run is `ok`: its verdict is COMPLETED."""
         if not self.ok:
             why = self.message or f"{self.failed:,} failed, {self.missing:,} missing"
             if self.failures:

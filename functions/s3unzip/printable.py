@@ -1,8 +1,8 @@
 r"""Text for people to read: sizes, durations, times, counts, dollars and untrusted text.
 
-Text from archives, keys and servers may contain terminal escape sequences. Each character in it
-that is not printable is therefore replaced with its Python escape: U+001B is ``\x1b``, U+202E is
-``\u202e``.
+Text from archives, keys and servers may contain terminal escape sequences. Each character of
+such text that is not printable is therefore replaced with its Python escape: U+001B is ``\x1b``,
+U+202E is ``\u202e``.
 """
 
 import math
@@ -74,7 +74,7 @@ def show_seconds(seconds: float) -> str:
 
 
 def show_time(seconds: float) -> str:
-    """Return a date and time of day, in UTC."""
+    """Return a time as text, in UTC: ``2026-11-23 20:15``."""
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M}"
 
 
@@ -100,7 +100,7 @@ def choose_form(count: int, singular: str, plural: str) -> str:
 
 
 def show_share(part: float, whole: float) -> str:
-    """Return a share in percent with two digits, or with four if it is above 99 %."""
+    """Return a share in percent with two digits; between 99 % and 100 %, with four."""
     percent = 100 * part / whole
     if 0 < percent < 0.1:
         return "under 0.1 %"
@@ -124,7 +124,7 @@ def show_dollars(dollars: float, beside: float | None = None) -> str:
         while decimals < MAX_DECIMALS and f"{dollars:.{decimals}f}" == f"{beside:.{decimals}f}":
             decimals += 1
     amount = f"${dollars:,.{decimals}f}"
-    if dollars < FEW_DOLLARS:
+    if dollars < FEW_DOLLARS:  # it has many decimals: leave out the zeros at the end
         return amount.rstrip("0").removesuffix(".")
     return amount
 

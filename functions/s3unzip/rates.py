@@ -41,6 +41,7 @@ S3_REQUEST_UPLOAD = 20.0 * MB  # bytes per second
 # https://docs.aws.amazon.com/AmazonS3/latest/userguide/ErrorCodeBilling.html
 PRICE_S3_WRITE = 0.005 / 1_000  # PUT, COPY, POST, LIST
 PRICE_S3_READ = 0.000_4 / 1_000  # GET and HEAD, including those with the response 404
+
 # PUT, COPY and POST, by the storage class of the object.
 PRICES_S3_WRITE = {
     "STANDARD": PRICE_S3_WRITE,
@@ -128,8 +129,8 @@ TASK_TRANSITIONS = 2  # an iteration of an inline Map (or a child execution) and
 
 # Memory of the plan function in the environments that we ship. The memory determines the price of a
 # direct run. At the bounds of `Tuning` (256 MiB in members of 31 MiB), a direct run used at most
-# 387 MB. Less memory slows down only the handler: a cold start has a full CPU, whatever the memory
-# size. This was measured up to 3 GB.
+# 387 MB. Less memory slows down only the handler: a cold start has a full CPU, as measured with
+# memory sizes of up to 3 GB.
 # https://bitesizedserverless.com/bite/lambda-cold-start-bootstrap/
 DIRECT_MEMORY_MB = 576
 

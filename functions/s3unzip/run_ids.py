@@ -113,7 +113,8 @@ def archive_stem(source: Location) -> str:
     the suffix. If the name itself is empty, ``.`` or ``..``, the stem is ``archive``.
     """
     name = source.name.rstrip("/").rsplit("/", 1)[-1]
-    # ``.zip`` and ``.zip.001`` are always suffixes, others only if a name precedes the dot.
+    # ``.zip`` is always a suffix, with or without ``.001``, the number of the first volume. Other
+    # extensions, and ``.001`` alone, are suffixes only if a name precedes the dot.
     stem = re.sub(
         r"(\.zip(\.0{2,}1)?|(?<=.)\.([a-z][a-z0-9]{0,9}|0{2,}1))$", "", name, flags=re.IGNORECASE
     )
@@ -123,6 +124,7 @@ def archive_stem(source: Location) -> str:
 def time_of_run(run: str) -> float:
     """Return when the archive of a run was put, in Unix seconds; 0 if the id contains no time."""
     try:
+        # The character before the stem is "-".
         return datetime.strptime(f"{run[: STEM_AT - 1]}+0000", "%Y-%m-%d/%H%M%S%z").timestamp()
     except ValueError:  # the id is from an execution that a person named
         return 0.0

@@ -177,8 +177,8 @@ MIN_VALUES = {  # zero is also allowed for the settings in `MAY_BE_ZERO`
 }
 MAX_VALUES = {
     **dict.fromkeys(MIN_VALUES, 10**15),
-    # An inline Map processes at most 40 items concurrently. All events of its items are in the
-    # history of the execution, which is limited.
+    # An inline Map processes at most 40 items concurrently. All events of these items are in
+    # the history of the execution, whose length is limited.
     "max_few_tasks": 40,
     # A part has at most 5 GiB (see the page above).
     "part_bytes": 5 * GIB,

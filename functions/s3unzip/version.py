@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __version__ = "0.1.0"
-# No Lambda function imports these files, so a change to them does not make a function out of date.
+# Paths and top folders that no Lambda function imports: a change to them does not make a function
+# out of date.
 NOT_DEPLOYED = {"__main__.py", "cli", "local", "operate", "api/filesystem.py"}
 
 

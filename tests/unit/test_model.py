@@ -21,7 +21,7 @@ import s3unzip
 from s3unzip import model
 from s3unzip.cli.main import COMMANDS, load_command
 from s3unzip.errors import UsageError
-from s3unzip.explanations import OTHER, Explanation, describe, explain
+from s3unzip.explanations import NOT_FROM_CHECKS, Explanation, describe, explain
 from s3unzip.globs import MAX_TRANSITIONS, compile_glob
 from s3unzip.model import (
     AfterSuccess,
@@ -465,7 +465,7 @@ def test_a_character_class_raises_no_warning(pattern: str) -> None:
     compile_glob(pattern)("x")
 
 
-CODES = sorted(CHECKS.keys() | OTHER.keys())
+CODES = sorted(CHECKS.keys() | NOT_FROM_CHECKS.keys())
 
 
 @pytest.mark.parametrize("code", CODES)

@@ -1,7 +1,7 @@
 """The settings of a Lambda function from its environment variables, and the password of archives.
 
 The settings are read once per cold start. If a setting is wrong, the first invocation fails with a
-single line that names the variable. `infra` checks the settings at synthesis.
+single line that names the environment variable. `infra` checks the settings at synthesis.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class RouteVariable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LambdaConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """The settings shared by all runs of an environment, from the variables of the function."""
+    """Settings shared by all runs of an environment, from a function's environment variables."""
 
     environment: str
     stack: str  # name of the stack
@@ -179,7 +179,7 @@ class LambdaConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 destination_owner=route.destination_owner,
                 destination_kms_key=route.destination_kms_key,
             )
-            # The owner and the key are not part of a session, so all routes share one session.
+            # The owner and the KMS key are parts of requests, so all routes share one session.
             stores = OpenedStores(access, session=self.stores.session(self.access.at_destination()))
         return Context(
             stores=stores,
@@ -202,7 +202,7 @@ class LambdaConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         secret = options.password_ref
         if secret not in readable:
             secret = self.environment_defaults.options.password_ref
-        # The password is kept for one period, and read again in the next one.
+        # `_read_password` keeps the password for one period; a new number makes it read again.
         return Policy(
             lenient=options.lenient,
             encoding=options.encoding,
@@ -344,7 +344,7 @@ def _with_password(options: Options, secret: str | None) -> Options:
 
 
 def _read_required(variables: Mapping[str, str], name: Variable) -> str:
-    """Return the value of a variable; raise `UsageError` if it is empty or not set."""
+    """Return the value of an environment variable; raise `UsageError` if it is empty or not set."""
     value = variables.get(name, "")
     if not value:
         raise errors.UsageError(f"the environment variable {name} is not set: deploy the stack")

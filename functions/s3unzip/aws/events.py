@@ -12,7 +12,7 @@ The rules of the malware gate (``ingest.scan``):
   to it. A newer version has its own scan and result.
 - A run that ``submit`` queues, or that follows the replacement of an archive, has no event with a
   result. Its result is read from the tag that GuardDuty adds to the version. In a bucket without
-  versioning, the tag might belong to an overwritten object, so it is not read.
+  versioning, the tag might be about an overwritten object, so it is not read.
 - A version whose result is missing, or is not NO_THREATS_FOUND, is not opened. The version is
   logged and counted.
 - A result may arrive twice or late. The results for several versions may arrive in any order.
@@ -74,7 +74,7 @@ MESSAGE_CHARACTERS = 1_000
 
 
 def passes_scan(source: Location, status: str, threats: Sequence[str] = ()) -> bool:
-    """Return whether the scan status allows an archive to be opened; if not, log and count it."""
+    """Return whether an archive with this scan status may be opened; if not, log and count it."""
     if status == CLEAN:
         return True
     add_metrics(ArchivesWithheld=1)
@@ -83,9 +83,9 @@ def passes_scan(source: Location, status: str, threats: Sequence[str] = ()) -> b
 
 
 def read_scan_tag(source: Location, pin: Pin, config: LambdaConfig, calls: Calls) -> str:
-    """Return the status in the scan tag of a version, or NOT_SCANNED if there is no tag.
+    """Return the status in the scan tag of a version, or NOT_SCANNED if no tag can be read.
 
-    Without versioning, the tag may belong to an object that was overwritten, so it is not read.
+    Without versioning, the tag may be about an object that was overwritten, so it is not read.
     """
     if pin.version_id in UNVERSIONED:
         return NOT_SCANNED
@@ -119,9 +119,8 @@ class ArchivePut(NamedTuple):
     def is_older(self, tail: Tail) -> bool:
         """Return whether the event's version is older than the current one, which has this `tail`.
 
-        If the event contains a version id or an ETag, any difference from the current version means
-        that the event is older. Otherwise the time of the event is compared with the Last-Modified
-        of the object.
+        If both have a version id, or the event has an ETag, any difference means that the event is
+        older. Otherwise the time of the event is compared with the Last-Modified of the object.
         """
         has_version = self.version_id not in UNVERSIONED and tail.pin.version_id is not None
         if has_version or self.etag is not None:
@@ -134,7 +133,7 @@ def read_puts(body: str, config: LambdaConfig) -> tuple[list[ArchivePut], list[E
 
     Archives that no trigger covers, or that wait for the result of their scan, are left out. S3's
     other events, such as deletions, announce no archives. It is a fault if the message or a part of
-    it is not an event, or if an event cannot refer to an archive.
+    it is not an event, or if the key or the scan result of an event is invalid.
     """
     puts: list[ArchivePut] = []
     faults: list[Exception] = []
@@ -165,7 +164,7 @@ def _may_start_run(put: ArchivePut, config: LambdaConfig) -> bool:
         logger.info("archive is outside the scope of this environment", source=str(put.source))
         return False
     _check_put(put)
-    # If a command queued the event, the intake function reads the scan result from a tag.
+    # An event from a command brings no scan result: the intake function reads it from a tag.
     if config.scan and put.scan is None and not put.sender.startswith(OWN_SENDERS):
         logger.info("archive waits for the result of its scan", key=put.source.key)
         return False

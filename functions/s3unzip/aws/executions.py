@@ -108,18 +108,18 @@ def machine_data(state: Next, config: LambdaConfig) -> dict[str, Any]:
     """
     if state.next == "few" and state.round >= INLINE_ROUNDS:
         state = replace(state, next="many", tasks=(), list=round_name(state.round))
-    data: dict[str, Any] = {"tasks": [], "workers": 1, **to_builtins(state)}
+    data: dict[str, Any] = {"tasks": [], "workers": 1, **to_builtins(state)}  # which omits defaults
     if state.list:
         data["list"] = f"{config.work.key}{RUNS}{state.run}/{state.list}"
     return data
 
 
 def continue_run(state: Next, config: LambdaConfig, execution: str) -> dict[str, Any]:
-    """Return the data with which the execution continues after Settle, or ends (`next` is "done").
+    """Return the data of the state machine after Settle; if `next` is "done", the execution ends.
 
-    After `EXECUTION_ROUNDS` rounds, this execution ends, and the next one is started, unless this
-    execution was stopped. The next execution begins with the next round. If it exists already,
-    because this step is a repetition or somebody has resumed the run, nothing is started.
+    After `EXECUTION_ROUNDS` rounds, this execution ends, and the next one is started with the next
+    round. Nothing is started if the next execution exists, because this step is a repetition or
+    somebody has resumed the run, or if this execution was stopped while this function ran.
 
     Args:
         state: the state of the run after the round that ended.
@@ -191,7 +191,7 @@ def find_archive(request: Request, context: Context, calls: Calls) -> ArrivedArc
         return None
     except AccessDeniedError:  # permission may be granted before the step is retried
         raise
-    except StorageError as error:  # the store would also refuse each later attempt
+    except StorageError as error:  # a lasting refusal, unlike `ServiceFaultError`
         refusal = str(error)
         # `stat` returns a tail with the version of the archive, but without bytes.
         tail = calls.run("head", lambda: source.stat(request.source))
@@ -214,8 +214,8 @@ def start_run(
         calls: the calls of this step; their retries end before the function times out.
         state: the state for the first round of a run that is already planned. Only the first
             execution needs it; later executions read the records.
-        report: the FAILED report of the run to resume. Executions that began before this report was
-            written have ended, or are about to end.
+        report: the FAILED report of the run to resume. Executions that began before the run failed
+            count as ended.
     """
     run = archive.run
     data = to_builtins({"run": run, "request": archive.request, "pin": archive.tail.pin})
@@ -251,9 +251,9 @@ def next_execution_name(
         since: when the run was known to have failed, in Unix seconds; 0: it has not failed. Earlier
             executions have ended or are about to end, so they do not count as running.
         failed_number: the number of the execution that failed. It may have started the next one
-            before it failed, so a later execution counts as running even if it began before
-            `since`. The default, the highest number, means that no execution failed.
-        archive: the archive that every execution must be for; None: archives are not compared.
+            before it failed, so executions with higher numbers count as running even if they began
+            before `since`. The default means that no execution failed: no number is higher.
+        archive: the archive to which every execution must belong; None: this is not checked.
 
     Raises:
         UsageError: there are too many executions, or one belongs to another archive.
@@ -324,7 +324,7 @@ def end_run(
     if report.archive_left:
         try:
             finished = finish_source(config.after_success, report, context)
-        except S3UnzipError:  # only from writing the report: a failed action is a result in it
+        except S3UnzipError:  # the write of the report failed; a failed action is not raised
             logger.exception("the report cannot be written again")
         else:
             if finished.after_success is not None:
@@ -347,7 +347,7 @@ def _start_current_version(request: Request, config: LambdaConfig, context: Cont
         return
     if archive is None:
         return
-    if archive.refusal is not None:  # the function `intake` reports it for this version's event
+    if archive.refusal is not None:  # `intake` reports it: each version has its own event
         logger.warning("archive cannot be read", error=archive.refusal)
         return
     pin = archive.tail.pin
@@ -362,7 +362,7 @@ def _start_current_version(request: Request, config: LambdaConfig, context: Cont
 
 
 def extract_if_replaced(
-    report: Report, config: LambdaConfig, context: Context, *, late: bool = False
+    report: Report, config: LambdaConfig, context: Context, *, functions_ended: bool = False
 ) -> None:
     """If an archive was replaced during its run, start a run of the current version.
 
@@ -370,7 +370,7 @@ def extract_if_replaced(
         report: the report of the run.
         config: the configuration of the environment.
         context: the context of the step that compares the versions.
-        late: whether this is the second comparison, after all functions of the run have ended.
+        functions_ended: whether all functions of the run have ended; this comparison is the last.
     """
     if report.pin is None or not _is_extracted_again(config, report.source, report.options):
         return
@@ -386,10 +386,10 @@ def extract_if_replaced(
     if current.etag == report.pin.etag:
         return
     logger.info("archive was replaced during the run", run=report.run)
-    # Each cause starts at most one run, so a repeated comparison does not start a second one. A
-    # resumed run ends again with more rounds, and that end may start another run.
+    # A repeated comparison starts no second run, because each cause starts at most one. A resumed
+    # run ends again with more rounds, so its cause is new.
     cause = f"{report.run} {report.rounds}"
-    if late:  # the first comparison may have started a run for this cause
+    if functions_ended:  # they may have overwritten what the first comparison's run wrote
         cause += " late"
     extract_current_version(repeat_request(report, config.after_success), cause, config, context)
 
@@ -426,12 +426,12 @@ def extract_current_version(
 def compare_later(report: Report, config: LambdaConfig, execution: str) -> None:
     """Start an execution that waits until all functions have ended, then looks for a newer archive.
 
-    After RUN-r2, it is named RUN-w2. Nothing is started if newer archives are not extracted again.
+    Nothing is started if newer archives are not extracted again.
 
     Args:
         report: the report of the run.
         config: the configuration of the environment.
-        execution: the name of the execution that failed.
+        execution: the name of the execution that failed. For RUN-r2, the new one is RUN-w2.
     """
     if _is_extracted_again(config, report.source, report.options):
         _start_execution(
@@ -442,9 +442,9 @@ def compare_later(report: Report, config: LambdaConfig, execution: str) -> None:
 
 
 def _is_extracted_again(config: LambdaConfig, source: Location, options: Options) -> bool:
-    """Return whether a newer version of an archive replaces what an older version wrote.
+    """Return whether a newer version of an archive is extracted over what an older version wrote.
 
-    If no trigger covers the archive, its newer versions do not start runs. With ``never``, a newer
-    version cannot replace what an older version wrote.
+    If no trigger covers the archive, its newer versions start no runs. A run with --on-conflict
+    never overwrites nothing.
     """
     return config.covers(source) and options.on_conflict is not OnConflict.NEVER

@@ -9,7 +9,7 @@ The rules:
 
 - A message is delivered at least once, and again after a fault or a kill. Two messages may be about
   the same put. Only the current version matters: it has one run, which writes the same objects each
-  time. No lock is held.
+  time, so no lock is held.
 - The report of a run is looked up first. A run with the verdict FAILED is resumed by an execution.
   Any other verdict is final. A redelivered message repeats the steps that follow the report,
   because the function might have been killed before these steps.
@@ -17,10 +17,9 @@ The rules:
   the run is FAILED. If the function lacks a permission, the message is redelivered, and eventually
   moves to the dead-letter queue.
 - With a malware gate, only the version that was scanned is opened: see `s3unzip.aws.events`.
-- An attempt that was killed might have written members of a version that is now gone. Or it might
-  have written a report, but not published its event. When the message is redelivered, the steps
-  after the report of that run are repeated, and the newest version is compared with the
-  destination.
+- An attempt that was killed might have written members of a version that is now gone, or a report
+  without publishing its event. When the message is redelivered, the steps after the report of that
+  run are repeated, and the newest version is compared with the destination.
 
 The rules of a run whose records are in memory (`_MemoryRun`):
 
@@ -28,8 +27,9 @@ The rules of a run whose records are in memory (`_MemoryRun`):
   outcomes before the report. Records of another invocation are replaced only if the verdict of that
   invocation is worse.
 - For a COMPLETED run, only the outcomes and the report are written, because nobody resumes the run.
-  The plan and the page are also written if the archive or its nested archives still need the plan.
-- A run that is not COMPLETED is left to another invocation if that one has planned or ended it.
+  The plan and the HTML page are also written if a later step needs the plan.
+- If another invocation has planned or ended the run, the run is left to that invocation, unless
+  this invocation has COMPLETED the run.
 - If the plan shows that the run is not small, the function leaves the run to the state machine.
 """
 
@@ -118,15 +118,15 @@ def _handle_message(message: dict[str, Any], lambda_context: LambdaContext) -> b
     """Handle each archive in one message; return False if SQS must redeliver the message."""
     attempts = int(message["attributes"]["ApproximateReceiveCount"])
     config = load_config()
-    puts, refusals = read_puts(message["body"], config)
-    faults: list[tuple[Exception, str | None]] = [(refusal, None) for refusal in refusals]
+    puts, event_faults = read_puts(message["body"], config)
+    faults: list[tuple[Exception, str | None]] = [(fault, None) for fault in event_faults]
     for put in puts:
         try:
             request = config.request(put.source.key, put.time)
             context = config.context(lambda_context, request)
             _handle_put(put, request, Invocation(config, context, context.calls()), attempts)
         except Exception as error:  # noqa: BLE001 - only this archive fails
-            faults.append((error, logger.get_correlation_id()))  # `bind_run` sets it to the run
+            faults.append((error, logger.get_correlation_id()))  # the run's id, set by `bind_run`
         logger.set_correlation_id(None)  # the next line may be about another archive
     if faults:
         redeliver_later(message["receiptHandle"], attempts, faults)
@@ -162,10 +162,10 @@ def _handle_put(put: ArchivePut, request: Request, invocation: Invocation, attem
     if archive is not None:
         _handle_version(put, archive, invocation, is_new=is_new)
     is_current = archive is not None and not put.is_older(archive.tail)
-    if is_new or is_current:  # no attempt can have begun to extract an older version
+    if is_new or is_current:  # no attempt for this event has begun to extract an older version
         return
     has_report = _finish_older_runs(put, invocation, current_run=archive and archive.run)
-    if archive is None or has_report:  # `end_run` has extracted the current version if necessary
+    if archive is None or has_report:  # if necessary, `end_run` has extracted the current version
         return
     version = put.version_id or put.etag  # None: the event comes from `submit`
     # An old event of S3 may come from the dead-letter queue, after attempts that are not counted in
@@ -203,7 +203,7 @@ def _may_open(put: ArchivePut, archive: ArrivedArchive, invocation: Invocation) 
     if put.scan is not None and not put.is_of(pin):
         logger.info("the current version has another scan", source=str(put.source))
         return False
-    # `_handle_put` has refused an event about a failed scan.
+    # `_handle_put` has checked the scan in an event. Without a malware gate, no scan is needed.
     if put.scan is not None or not config.scan:
         return True
     return passes_scan(put.source, read_scan_tag(put.source, pin, config, invocation.calls))
@@ -243,7 +243,7 @@ def _resume_or_repeat_end(
 
     Args:
         is_new: whether this is the first delivery of a recent event. If so, another event of the
-            same put led to the report, and the invocation for that event also does the steps.
+            same put led to the report, and the invocation for that event takes these steps.
     """
     check_same_archive(report.run, archive.request.source, archive.tail.pin, report)
     if report.verdict is Verdict.FAILED:
@@ -255,7 +255,7 @@ def _resume_or_repeat_end(
 
 
 def _finish_older_runs(put: ArchivePut, invocation: Invocation, current_run: str | None) -> bool:
-    """Repeat `end_run` for each run of an older version with a report; return whether there is one.
+    """Repeat `end_run` for each report about an older version; return whether there is any.
 
     An earlier attempt may have stopped after it wrote the report. The id of a run begins with the
     Last-Modified of its archive, which is at most `UPLOAD_SECONDS` before the time of the event or,
@@ -277,10 +277,10 @@ def _finish_older_runs(put: ArchivePut, invocation: Invocation, current_run: str
 
 
 def _begin_run(archive: ArrivedArchive, invocation: Invocation) -> None:
-    """Plan an archive. Extract it if it is small; otherwise, start an execution for it."""
+    """Plan an archive; extract it if it is small, or else start an execution."""
     config = invocation.config
     settled = _plan_in_memory(archive, invocation.context, invocation.calls)
-    if settled is None:  # the state Plan plans the run, or another invocation has planned it
+    if settled is None:  # an execution plans the run, or continues a plan of another invocation
         start_run(config, archive, invocation.calls)
         return
     report = settled.report
@@ -288,8 +288,8 @@ def _begin_run(archive: ArrivedArchive, invocation: Invocation) -> None:
         start_run(config, archive, invocation.calls, state=settled.next)
     elif not settled.is_own:  # another invocation has ended the run
         _resume_or_repeat_end(report, archive, invocation)
-    else:  # this invocation has ended the run
-        # During a brief run without retries, a replacement of the archive is unlikely.
+    else:
+        # This invocation ended the run. In a brief run, a replacement of the archive is unlikely.
         is_brief = report.finished - report.started < BRIEF_SECONDS and not report.requests.retries
         end_run(
             report,
@@ -301,7 +301,7 @@ def _begin_run(archive: ArrivedArchive, invocation: Invocation) -> None:
 
 
 def _plan_in_memory(archive: ArrivedArchive, context: Context, calls: Calls) -> Settled | None:
-    """Plan an archive whose directory is in its tail; if it is small, also extract and settle it.
+    """Plan an archive if its directory is in its tail; if it is small, also extract and settle it.
 
     Returns the next round, or the report if the run has ended. Returns None if the state Plan must
     plan the run, or if another invocation has planned it.
@@ -326,7 +326,7 @@ def _plan_in_memory(archive: ArrivedArchive, context: Context, calls: Calls) -> 
 
 
 class _MemoryRun:
-    """A run whose records are in memory until `write_records`; serves as the stores of the run."""
+    """A run with records in memory until `write_records`. The object is also the run's stores."""
 
     def __init__(self, archive: ArrivedArchive, context: Context, *, has_one_worker: bool) -> None:
         tuning = context.tuning
@@ -342,7 +342,7 @@ class _MemoryRun:
         self._began = context.clock.now()
         self._archive = archive
         self._outer_context = context
-        # With these methods and `run_store`, this object serves as the stores of its run.
+        # With `run_store`, these are the methods of `Stores`.
         self.source = context.stores.source
         self.destination = context.stores.destination
         self.end_startup = context.stores.end_startup
@@ -386,7 +386,7 @@ class _MemoryRun:
         """Run the rounds until the run ends or the function is about to time out."""
         context = self._context
         while settled.report is None and context.clock.remaining() > context.tuning.margin_seconds:
-            # Only a run without a report is sure to have a plan, so the plan is read here.
+            # Only a run without a report is sure to have a plan: read it in the loop, from memory.
             run = self._records.read_plan().run
             for task in settled.next.tasks:
                 try:
@@ -417,34 +417,34 @@ class _MemoryRun:
             if earlier is not None and (
                 own_report is None or not may_replace(own_report, earlier, self._began)
             ):
-                # The report of another invocation stays.
+                # The report of another invocation remains.
                 return settled._replace(report=earlier, is_first=False, is_own=False)
             if recorded.plan is not None:
                 return None
         if own_report is None:
-            self._copy_records(records, with_all=True)
+            self._copy_records(records, with_plan=True)
             return settled
-        # Nobody resumes a COMPLETED run: usually no step reads its plan, and `show` makes its page.
+        # Nobody resumes a COMPLETED run, so its plan is rarely read; `show` makes its HTML page.
         needs_plan = not is_completed or has_nested(own_report) or own_report.archive_left
-        self._copy_records(records, with_all=needs_plan)
+        self._copy_records(records, with_plan=needs_plan)
         report, is_first = write_report(
             own_report,
             records,
             self._began,
-            # (None, None): a COMPLETED run usually has no earlier report, so none is looked up.
+            # (None, None): no earlier report. A COMPLETED run rarely has one, so none is looked up.
             looked_up=(None, None) if is_completed else None,
             renderer=self._context if needs_plan else None,
         )
         return settled._replace(report=report, is_first=is_first, is_own=report == own_report)
 
-    def _copy_records(self, records: RunRecords, *, with_all: bool) -> None:
-        """Copy the outcomes to the run store or, with `with_all`, all records but the report.
+    def _copy_records(self, records: RunRecords, *, with_plan: bool) -> None:
+        """Copy the outcomes to the run store or, with `with_plan`, all records but the report.
 
-        `write_report` writes the report and its page. The plan is final now: it is measured here.
+        `write_report` writes the report and its page. Only the final plan is measured.
         """
         plan = self._records.find_plan()
         if plan is not None:
             measure_plan(plan)
         for name, data in self._memory.objects.items():
-            if name.startswith(OUTCOMES) or (with_all and name not in {REPORT, PAGE}):
+            if name.startswith(OUTCOMES) or (with_plan and name not in {REPORT, PAGE}):
                 records.write_encoded(name, data)

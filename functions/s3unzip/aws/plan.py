@@ -15,7 +15,7 @@ from s3unzip.settling.loop import KnownArchive, begin_run, resume
 def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
     """Begin or resume the run; return the next state.
 
-    With a ``request``, the run is planned, unless it already has a plan, and continued. Without a
+    With a ``request``, the run is planned if it has no plan yet, then continued. Without a
     ``request``, the run is resumed; with ``failed``, its failed members are extracted again.
     """
     run_input = convert_input(event, RunInput)

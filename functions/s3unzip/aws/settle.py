@@ -3,12 +3,12 @@
 The rules:
 
 - The state Settle returns the next round, or ends the run. Settle may be repeated after a lost
-  response, or run late for a stopped execution. In both cases, the recorded verdict stays.
+  response, or run late for a stopped execution. In both cases, the recorded verdict remains.
 - EventBridge reports each failed, stopped or timed-out execution, perhaps twice, late or never.
   Therefore the report has the time at which the execution ended, and replaces neither a newer
   report nor a better verdict. While a later execution of the run is running, nothing is reported.
-- If a failed execution might have written the recorded report, it might have failed during the
-  steps after the report. Therefore these steps are repeated.
+- A failed execution that might have written the recorded report might have failed during the steps
+  after the report. Therefore these steps are repeated.
 - After the functions of a failed execution have also ended, the version that the run extracted is
   compared once more with the current version of the archive.
 """
@@ -51,9 +51,9 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
 
     - With ``detail``: EventBridge's "Step Functions Execution Status Change".
     - With ``state`` and ``execution``: the data of the state machine, and the name of the
-      execution. A state with ``wait`` belongs to an execution that only waited for the functions
-      of a failed execution to end. Until then, these functions could overwrite objects of a newer
-      version of the archive. If there is a newer version, it is therefore extracted again.
+      execution. A state with ``wait`` belongs to an execution without tasks: it only waited until
+      the functions of a failed execution had ended, because these may overwrite objects of a newer
+      version of the archive. The newer version, if there is one, is extracted again.
     """
     config = load_config()
     if "detail" in event:
@@ -90,7 +90,7 @@ def _extract_newer_version(run: str, config: LambdaConfig, context: Context) -> 
     bind_run(run)
     report = RunRecords.open(context.stores, run, context.calls()).find_report()
     if report is not None:
-        extract_if_replaced(report, config, context, late=True)
+        extract_if_replaced(report, config, context, functions_ended=True)
     return machine_data(Next(run, "done"), config)
 
 
@@ -136,18 +136,17 @@ def _end_failed(
         logger.warning("run has neither request nor records", status=detail["status"])
         return
     report, is_first = settled
-    # A report with another time was written by another execution or by the intake function.
     if began <= report.finished <= ended:
         end_run(report, config, context, is_first=is_first)
         compare_later(report, config, detail["name"])
-    else:
+    else:  # another execution or the intake function wrote the report, and takes the next steps
         logger.info("run has a report", status=detail["status"])
 
 
 def _find_start(config: LambdaConfig, detail: dict[str, Any], ended: float) -> float:
     """Return when the execution that ended at `ended` began, or began again after a redrive."""
     execution = find_execution(config, detail["name"])
-    # An execution that began after `ended` has been redriven since.
+    # If the execution is gone or has been redriven since, only the event contains the start.
     if execution is None or execution.began >= ended:
         return float(detail["startDate"] / 1_000)
     return execution.began

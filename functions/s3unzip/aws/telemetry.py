@@ -39,6 +39,7 @@ END_METRICS = {  # the metric that counts runs with this verdict
 }
 
 STOPPED_RUNS = "ArchivesStopped"  # a run that was stopped by a person has not failed
+
 # `ArchivePace` is the time per archive, divided by the size of the archive in these units.
 PACE_BYTES = 10_000_000_000
 PACE_MEMBERS = 100_000
@@ -167,7 +168,7 @@ def measure_archive(report: Report, *, is_first: bool = True) -> None:
             a run that is resumed days later is not slow.
     """
     metric = STOPPED_RUNS if report.reason == STOPPED else END_METRICS[report.verdict]
-    # The other metrics are set to zero: the dashboard would show no data for missing values.
+    # The other metrics are set to zero, so that the dashboard does not show "no data" for them.
     add_metrics(**{name: float(name == metric) for name in (*END_METRICS.values(), STOPPED_RUNS)})
     if is_first:
         add_metrics(RunDuration=max(0.0, report.finished - report.started))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from msgspec.structs import replace
 
-from s3unzip.explanations import OTHER, explain
+from s3unzip.explanations import NOT_FROM_CHECKS, explain
 from s3unzip.model import GzipForm, Location, OnConflict, Options, Report, Verdict
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.settling.markup import untrusted
@@ -163,7 +163,7 @@ def _failed(
     )
 
 
-@pytest.mark.parametrize("code", sorted(CHECKS.keys() | OTHER.keys()))
+@pytest.mark.parametrize("code", sorted(CHECKS.keys() | NOT_FROM_CHECKS.keys()))
 def test_advice_and_next_command_agree(code: str) -> None:
     """For each code, the command in the advice is the one that is offered."""
     offered = next_command(_failed(code))
