@@ -22,13 +22,9 @@ from msgspec.structs import replace
 from s3unzip.aws.environment import CLIENT_OPTIONS, LambdaConfig, read_config
 from s3unzip.errors import (
     AccessDeniedError,
-    ExpiredKeysError,
     NotFoundError,
     S3UnzipError,
     ServiceFaultError,
-    StorageError,
-    ThrottledError,
-    UnsupportedError,
     UsageError,
 )
 from s3unzip.model import Location, Verdict
@@ -48,7 +44,7 @@ from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.listing import bound_pages
 from s3unzip.stores.open import OpenedStores
 from s3unzip.stores.s3.aws_session import AwsSession
-from s3unzip.stores.s3.botocore_clients import let_requester_pay
+from s3unzip.stores.s3.botocore_clients import let_requester_pay, translate_client_error
 from s3unzip.stores.s3.session import Session
 
 PAYER_OUTPUT = "IngestPayer"  # output of a stack that reads archives as the requester who pays
@@ -59,28 +55,6 @@ IAM_ACTIONS = {
     "s3:GetBucketEncryption": "s3:GetEncryptionConfiguration",
     "s3:GetBucketNotificationConfiguration": "s3:GetBucketNotification",
     "s3:HeadBucket": "s3:ListBucket",
-}
-# Emulators return these error codes for operations that they do not support. The response to a HEAD
-# has no body, so botocore uses the status as the code: for some emulators, this is 404.
-UNSUPPORTED = re.compile(
-    "InvalidAction|NotImplemented(Exception)?|UnknownOperation(Exception)?|UnsupportedOperation|404"
-)
-# Patterns for the error codes of AWS, with the error class of this package and the advice.
-ERROR_KINDS: dict[str, tuple[type[S3UnzipError], str]] = {
-    # SNS sends AuthorizationError.
-    "403|.*AccessDenied.*|.*Unauthorized.*|AuthorizationError": (AccessDeniedError, ""),
-    "ExpiredToken(Exception)?": (ExpiredKeysError, "; get new credentials"),
-    # AWS also refuses valid keys in a region that the account has not enabled.
-    "InvalidClientTokenId|UnrecognizedClientException": (
-        AccessDeniedError,
-        "; check the credentials, and that the account has enabled the region",
-    ),
-    "SignatureDoesNotMatch|InvalidSignatureException": (
-        AccessDeniedError,
-        "; check the credentials (AWS_SECRET_ACCESS_KEY) and this machine's clock",
-    ),
-    ".*Throttl.*|TooManyRequestsException": (ThrottledError, ""),
-    "NoSuch.*|.*DoesNotExist.*|(Resource)?NotFound(Exception)?": (NotFoundError, ""),
 }
 
 
@@ -94,7 +68,7 @@ def translating_errors(action: str) -> Iterator[None]:
             f"{action}: {str(error).rstrip('.')}; give --region and --profile, or set AWS_REGION"
         ) from None
     except exceptions.ClientError as error:
-        raise _translate_error(error, action) from None
+        raise translate_client_error(error, action) from None
     except exceptions.BotoCoreError as error:
         raise ServiceFaultError(
             f"{action}: {error}; check --region, --endpoint-url and the network"
@@ -104,31 +78,6 @@ def translating_errors(action: str) -> Iterator[None]:
         raise ServiceFaultError(
             f"{action}: the endpoint does not answer as AWS does; check --endpoint-url"
         ) from None
-
-
-def _translate_error(error: exceptions.ClientError, action: str) -> S3UnzipError:
-    """Return the error of this package for an error from the AWS control plane."""
-    fault = error.response.get("Error", {})
-    code = fault.get("Code", "")
-    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    message = str(fault.get("Message") or "")
-    # Some emulators report an unsupported operation only in the message.
-    if UNSUPPORTED.fullmatch(code) or "not yet implemented" in str(error).lower():
-        return UnsupportedError(f"this endpoint does not support {action}")
-    if (not code or message.lstrip().startswith("<")) and status < 500:  # the page of a web server
-        return StorageError(
-            f"{action}: the endpoint answers with HTTP {status}, but not as AWS does; check "
-            "--endpoint-url and AWS_ENDPOINT_URL"
-        )
-    text = f"{action}: {code}: {message}"
-    for pattern, (error_class, advice) in ERROR_KINDS.items():
-        if re.fullmatch(pattern, code):
-            return error_class(text + advice)
-    if "does not exist" in text:  # CloudFormation has no error code for a missing stack
-        return NotFoundError(text)
-    if status >= 500:
-        return ServiceFaultError(text)
-    return StorageError(text)
 
 
 class DeployedRuns(RunList):

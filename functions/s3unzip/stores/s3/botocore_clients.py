@@ -1,4 +1,4 @@
-"""Sessions, credentials and clients of botocore.
+"""Sessions, credentials, clients and errors of botocore.
 
 Other modules import this module only when they need botocore, whose import is slow.
 """
@@ -57,6 +57,28 @@ PATIENCE = Config(
 RESULT_WITH_KEY = re.compile(
     rb"(\s*(?:<\?[^>]*>\s*)?<\w+MultipartUploadResult\b.*?)<Key>[^<]*</Key>", re.DOTALL
 )
+# Emulators return these error codes for operations that they do not support. The response to a HEAD
+# has no body, so botocore uses the status as the code: for some emulators, this is 404.
+UNSUPPORTED = re.compile(
+    "InvalidAction|NotImplemented(Exception)?|UnknownOperation(Exception)?|UnsupportedOperation|404"
+)
+# Patterns for the error codes of AWS, with the error class of this package and the advice.
+ERROR_KINDS: dict[str, tuple[type[errors.S3UnzipError], str]] = {
+    # SNS sends AuthorizationError.
+    "403|.*AccessDenied.*|.*Unauthorized.*|AuthorizationError": (errors.AccessDeniedError, ""),
+    "ExpiredToken(Exception)?": (errors.ExpiredKeysError, "; get new credentials"),
+    # AWS also refuses valid keys in a region that the account has not enabled.
+    "InvalidClientTokenId|UnrecognizedClientException": (
+        errors.AccessDeniedError,
+        "; check the credentials, and that the account has enabled the region",
+    ),
+    "SignatureDoesNotMatch|InvalidSignatureException": (
+        errors.AccessDeniedError,
+        "; check the credentials (AWS_SECRET_ACCESS_KEY) and this machine's clock",
+    ),
+    ".*Throttl.*|TooManyRequestsException": (errors.ThrottledError, ""),
+    "NoSuch.*|.*DoesNotExist.*|(Resource)?NotFound(Exception)?": (errors.NotFoundError, ""),
+}
 BODY_PIECE = 64 * 1024  # number of bytes per read; if a read fails, its bytes are lost
 
 
@@ -218,6 +240,31 @@ def explain_profile_error(error: Exception, profile: str) -> errors.S3UnzipError
             cause = "they need an MFA code, but standard input is not a terminal"
             advice = "run the command in a terminal"
     return errors.AccessDeniedError(f"{who}: {cause}; {advice}")
+
+
+def translate_client_error(error: exceptions.ClientError, action: str) -> errors.S3UnzipError:
+    """Return the error of this package for an error from the AWS control plane."""
+    fault = error.response.get("Error", {})
+    code = fault.get("Code", "")
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    message = str(fault.get("Message") or "")
+    # Some emulators report an unsupported operation only in the message.
+    if UNSUPPORTED.fullmatch(code) or "not yet implemented" in str(error).lower():
+        return errors.UnsupportedError(f"this endpoint does not support {action}")
+    if (not code or message.lstrip().startswith("<")) and status < 500:  # the page of a web server
+        return errors.StorageError(
+            f"{action}: the endpoint answers with HTTP {status}, but not as AWS does; check "
+            "--endpoint-url and AWS_ENDPOINT_URL"
+        )
+    text = f"{action}: {code}: {message}"
+    for pattern, (error_class, advice) in ERROR_KINDS.items():
+        if re.fullmatch(pattern, code):
+            return error_class(text + advice)
+    if "does not exist" in text:  # CloudFormation has no error code for a missing stack
+        return errors.NotFoundError(text)
+    if status >= 500:
+        return errors.ServiceFaultError(text)
+    return errors.StorageError(text)
 
 
 def create_client(
