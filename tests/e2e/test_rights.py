@@ -182,10 +182,11 @@ def without(
         lambda named: f"arn:aws:s3:::{pipeline.outputs[f'{named[1]}Bucket']}",
         place,
     )
-    denial = {"Effect": "Deny", "Action": action, "Resource": resource}
     policy = {"RoleName": str(arn).rpartition("/")[2], "PolicyName": "denial"}
-    document = json.dumps({"Version": "2012-10-17", "Statement": [denial]})
-    iam.put_role_policy(**policy, PolicyDocument=document)
+    denial = {"Effect": "Deny", "Action": action, "Resource": resource}
+    iam.put_role_policy(
+        **policy, PolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": [denial]})
+    )
     try:
         yield
     finally:
@@ -299,8 +300,11 @@ def test_archives_inside_archives(pipeline: DeployedPipeline) -> None:
 def test_the_password_is_nowhere(pipeline: DeployedPipeline) -> None:
     """No object of the runs and no log line of any function holds the password."""
     s3, bucket = pipeline.client("s3"), pipeline.outputs["WorkBucket"]
-    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket)
-    keys = [listed["Key"] for page in pages for listed in page.get("Contents", [])]
+    keys = [
+        listed["Key"]
+        for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket)
+        for listed in page.get("Contents", [])
+    ]
     assert any(key.endswith("report.json") for key in keys)
     for key in keys:
         assert SECRET.encode() not in s3.get_object(Bucket=bucket, Key=key)["Body"].read()

@@ -41,8 +41,12 @@ from tests.unit.operate.conftest import (
 
 def test_a_result_begins_with_its_name() -> None:
     """``--json`` prints the name of the check first."""
-    result = msgspec.to_builtins(run_check("stack", lambda: Answer(OK, "it is whole")))
-    assert list(result) == ["name", "status", "message", "advice"]
+    assert list(msgspec.to_builtins(run_check("stack", lambda: Answer(OK, "it is whole")))) == [
+        "name",
+        "status",
+        "message",
+        "advice",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -527,10 +531,11 @@ def test_a_destination_of_another_account(
 def test_events_that_come_by_a_topic(runs: DeployedRuns, account: Account, region: str) -> None:
     """The bucket sends none itself; it and its topic may be of another account and region."""
     sns = account.client("sns", region)
-    queue = "arn:aws:sqs:us-east-1:123456789012:intake"
     topic = sns.create_topic(Name="arrivals")["TopicArn"]
     runs.outputs["IngestTopic"] = topic
-    arn = sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=queue)["SubscriptionArn"]
+    arn = sns.subscribe(
+        TopicArn=topic, Protocol="sqs", Endpoint="arn:aws:sqs:us-east-1:123456789012:intake"
+    )["SubscriptionArn"]
     runs.resources = (resource("IntakeQueueArrivals1", "AWS::SNS::Subscription", arn),)
     check(runs, "events", OK, f"the queue is subscribed to {topic}")
     sns.unsubscribe(SubscriptionArn=arn)
