@@ -131,10 +131,10 @@ class Canary:
         self.has_ended = True
         if report.verdict is not Verdict.COMPLETED:
             failures = (f"{failure.reason}: {failure.message}" for failure in report.failures)
-            cause = report.message or report.reason or next(failures, None)
             return Answer(
                 FAILURE,
-                f"its run is {report.verdict}: {cause}",
+                f"its run is {report.verdict}: "
+                f"{report.message or report.reason or next(failures, None)}",
                 f"s3unzip show {report.run}{self._runs.env_options}",
             )
         if not report.extracted:

@@ -230,10 +230,12 @@ def check_trigger(runs: DeployedRuns) -> Answer:
 
 def check_machine(runs: DeployedRuns) -> Answer:
     """Does the state machine exist? The canary is small and usually extracted without it."""
-    status = runs.ask(
-        "states:DescribeStateMachine", "status", stateMachineArn=runs.outputs["StateMachineArn"]
-    )
-    if status == "DELETING":  # until its last execution has ended
+    if (  # a machine is DELETING until its last execution has ended
+        runs.ask(
+            "states:DescribeStateMachine", "status", stateMachineArn=runs.outputs["StateMachineArn"]
+        )
+        == "DELETING"
+    ):
         raise NotFoundError("somebody has deleted the state machine")
     return Answer(OK, "the state machine, which extracts larger archives, exists")
 
@@ -260,8 +262,12 @@ def check_dead_letters(runs: DeployedRuns) -> Answer:
 
 def count_messages(runs: DeployedRuns, queue: str) -> int:
     """Return the approximate number of messages in a queue, both waiting and in flight."""
-    names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
-    counts = runs.ask("sqs:GetQueueAttributes", "Attributes", QueueUrl=queue, AttributeNames=names)
+    counts = runs.ask(
+        "sqs:GetQueueAttributes",
+        "Attributes",
+        QueueUrl=queue,
+        AttributeNames=["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"],
+    )
     return sum(map(int, counts.values()))
 
 
