@@ -22,6 +22,7 @@ from s3unzip.errors import (
     ExpiredKeysError,
     NotFoundError,
     ServiceFaultError,
+    StorageError,
     UnreadableRecordError,
     UsageError,
 )
@@ -469,12 +470,12 @@ def abort(arguments: Arguments) -> int:
             plan = records.find_plan()
             if plan is not None:
                 uploads = _drop_uploads(plan.run, run_list)
-            elif report is None and not is_stopped:  # there is nothing to stop or drop
-                raise _missing_report(run, run_list)
-        except UnreadableRecordError as damage:
-            raise UnreadableRecordError(
-                f"{run}: {state}, but its incomplete uploads could not be dropped: {damage}"
+        except (ServiceFaultError, StorageError) as fault:
+            raise type(fault)(
+                f"{run}: {state}, but its incomplete uploads could not be dropped: {fault}"
             ) from None
+        if plan is None and report is None and not is_stopped:  # there is nothing to stop or drop
+            raise _missing_report(run, run_list)
     if arguments.json:
         print_json(Aborted(run, run_list.environment, stopped=is_stopped, uploads=uploads))
     else:
