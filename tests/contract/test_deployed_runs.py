@@ -117,8 +117,10 @@ def test_a_call_that_is_refused(
     operation: str, refusal: Reply, kind: type[S3UnzipError], line: str
 ) -> None:
     """An operator learns which action was refused, why, and what to do."""
-    account = Account({operation: refusal})
-    with HttpServer(account) as server, pytest.raises(kind, match=f"states:{operation}: .*{line}"):
+    with (
+        HttpServer(Account({operation: refusal})) as server,
+        pytest.raises(kind, match=f"states:{operation}: .*{line}"),
+    ):
         OPERATIONS[operation](_runs_at(server))
 
 
@@ -130,7 +132,8 @@ def test_a_call_that_is_refused(
             s3_error(405, "MethodNotAllowed"),
             r"HTTP 405, but not as AWS does; check --endpoint-url",
         ),
-        (DENIED, "cloudformation:DescribeStacks"),
+        # The user may describe one stack only, and has typed the name of another one.
+        (DENIED, "cloudformation:DescribeStacks: .*; check --env, --profile and --region"),
         # An answer without the stack.
         (
             Reply(200, b"<a><DescribeStacksResult/></a>"),
@@ -157,20 +160,23 @@ def test_a_stack_that_cannot_be_described_is_told(refusal: Reply, line: str) -> 
 
 def test_items_are_those_of_the_latest_map() -> None:
     """A run has several Maps one after the other; what was lost is counted together."""
-    states = {
-        "ListMapRuns": MAPS,
-        "DescribeMapRun": _answer(
-            itemCounts={
-                "pending": 1,
-                "running": 2,
-                "succeeded": 3,
-                "failed": 4,
-                "timedOut": 5,
-                "aborted": 6,
+    with HttpServer(
+        Account(
+            {
+                "ListMapRuns": MAPS,
+                "DescribeMapRun": _answer(
+                    itemCounts={
+                        "pending": 1,
+                        "running": 2,
+                        "succeeded": 3,
+                        "failed": 4,
+                        "timedOut": 5,
+                        "aborted": 6,
+                    }
+                ),
             }
-        ),
-    }
-    with HttpServer(Account(states)) as server:
+        )
+    ) as server:
         assert _runs_at(server).map_counts(RUN) == {"waiting": 1, "running": 2, "lost": 15}
         assert server.asked[-1].body == b'{"mapRunArn": "new"}'
     with HttpServer(Account({"ListMapRuns": _answer(mapRuns=[])})) as server:
@@ -212,9 +218,15 @@ def test_answers_in_another_form(
         ask(_runs_at(server))
 
 
+def test_commands_keep_to_the_rate_of_an_action() -> None:
+    """DescribeExecution allows 15 requests a second, and `submit --missing` looks up thousands."""
+    with HttpServer(Account()) as server:
+        assert _runs_at(server).client("stepfunctions").meta.config.retries["mode"] == "adaptive"
+
+
 def test_a_stopped_run_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a minute it is an error, not a wait without end."""
-    monkeypatch.setattr("s3unzip.operate.runs.STOP_SECONDS", 0.0)
+    monkeypatch.setattr("s3unzip.operate.runs.SHOWN_SECONDS", 0.0)
     with (
         HttpServer(Account({"StopExecution": _answer(stopDate=1)})) as server,
         pytest.raises(ServiceFaultError, match="still running"),

@@ -36,7 +36,7 @@ from s3unzip.run_ids import (
     time_of_run,
 )
 from s3unzip.runs.records import RUNS
-from s3unzip.runs.run_list import RUNNING, ListedRun, RunList
+from s3unzip.runs.run_list import MAX_RUNS, RUNNING, ListedRun, RunList
 from s3unzip.settings import STACK_PREFIX
 from s3unzip.settling.loop import look_up_run
 from s3unzip.settling.next_command import environment_options
@@ -48,7 +48,8 @@ from s3unzip.stores.s3.botocore_clients import let_requester_pay, translate_clie
 from s3unzip.stores.s3.session import Session
 
 PAYER_OUTPUT = "IngestPayer"  # output of a stack that reads archives as the requester who pays
-STOP_SECONDS = 60.0  # maximum time to wait for a stopped execution to end
+# Maximum time until DescribeExecution shows that an execution has been started or stopped.
+SHOWN_SECONDS = 60.0
 # The IAM actions of operations that require actions with other names.
 IAM_ACTIONS = {
     "s3:DeleteObjects": "s3:DeleteObject, s3:DeleteObjectVersion",
@@ -131,7 +132,7 @@ class DeployedRuns(RunList):
             except NotFoundError:
                 continue
             except AccessDeniedError as error:  # the user may have access to the other stack
-                refusal = error
+                refusal = AccessDeniedError(f"{error}; check --env, --profile and --region")
                 continue
             if {"PlanFunction", "StateMachineArn", "WorkBucket"} <= {
                 output["OutputKey"] for output in stack.get("Outputs", ())
@@ -147,7 +148,12 @@ class DeployedRuns(RunList):
             region = region_of.split(":")[3]
         if (service, region) not in self._clients:
             client = self._session.client(
-                service, region=region, endpoint_url=self._endpoint_url, **CLIENT_OPTIONS
+                service,
+                region=region,
+                endpoint_url=self._endpoint_url,
+                # A command may look up thousands of runs, but DescribeExecution allows 10 to 15
+                # requests a second. An adaptive client slows down to the rate that AWS allows.
+                **CLIENT_OPTIONS | {"retries": {"total_max_attempts": 6, "mode": "adaptive"}},
             )
             client.meta.events.register_first("needs-retry", self._session.renew_refused_keys)
             if service == "s3" and PAYER_OUTPUT in self.outputs:
@@ -231,13 +237,15 @@ class DeployedRuns(RunList):
         with translating_errors("states:ListExecutions"):
             running = {
                 run_of_execution(execution["name"])
-                for execution in self.ask(
-                    "states:ListExecutions",
-                    "executions",
+                for page in self.client("stepfunctions")
+                .get_paginator("list_executions")
+                .paginate(
                     stateMachineArn=self._machine,
                     statusFilter=RUNNING,
-                    maxResults=1_000,  # the maximum that one response contains
+                    # A response may have fewer executions than it may contain (API_ListExecutions).
+                    PaginationConfig={"MaxItems": MAX_RUNS, "PageSize": MAX_RUNS},
                 )
+                for execution in page["executions"]
                 # RUN-w1, ... only wait until the functions of a failed execution have ended.
                 if not re.search(r"-w\d+\Z", execution["name"])
             }
@@ -321,6 +329,9 @@ class DeployedRuns(RunList):
     def resume(self, run: str, *, failed: bool = False) -> None:
         """Start an execution that continues a run.
 
+        Returns when the execution can be described, because DescribeExecution is eventually
+        consistent: until then, the state of the run would be that of its last execution.
+
         With `failed`, the members that failed are also extracted again.
         """
         number, state = self._find_last(run)
@@ -342,6 +353,9 @@ class DeployedRuns(RunList):
             data = self._copy_input(execution_name(run))
         name = execution_name(run, number + 1)
         self.ask("states:StartExecution", stateMachineArn=self._machine, name=name, input=data)
+        deadline = time.monotonic() + SHOWN_SECONDS
+        while self._find_state(name) is None and time.monotonic() < deadline:
+            time.sleep(0.5)
 
     def _copy_input(self, first_execution: str) -> str:
         """Return the input for an execution that plans a run again, copied from the first one.
@@ -366,10 +380,10 @@ class DeployedRuns(RunList):
         except S3UnzipError:
             if self._find_state(name) == RUNNING:  # otherwise the execution has just ended
                 raise
-        deadline = time.monotonic() + STOP_SECONDS
+        deadline = time.monotonic() + SHOWN_SECONDS
         while (state := self._find_state(name)) == RUNNING:
             if time.monotonic() > deadline:
-                raise ServiceFaultError(f"{run}: still running after {STOP_SECONDS:.0f} s")
+                raise ServiceFaultError(f"{run}: still running after {SHOWN_SECONDS:.0f} s")
             time.sleep(1.0)
         return state == "ABORTED"
 

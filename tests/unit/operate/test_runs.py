@@ -29,8 +29,9 @@ from s3unzip.run_ids import execution_name, time_of_run
 from s3unzip.settings import Variable
 from s3unzip.stores.config import StoreConfig
 from tests.support.account import Account
+from tests.support.servers import Reply
 from tests.support.zips import Entry, build, build_split, part_names
-from tests.unit.operate.conftest import GOOD, Site, make_bad
+from tests.unit.operate.conftest import GOOD, Site, answering, make_bad
 
 
 def test_all_runs_are_one_list(site: Site) -> None:
@@ -46,11 +47,17 @@ def test_all_runs_are_one_list(site: Site) -> None:
     assert (states[first], states[second], len(list(site.runs.recent(1)))) == ("", "RUNNING", 1)
 
 
-def test_more_runs_are_at_work_than_one_answer_lists(site: Site) -> None:
-    """ListExecutions gives 100 at a time, unless it is asked for more."""
-    for number in range(101):
-        site.start(f"2026-01-01-000000-a-{number:016x}")
-    assert [recent.state for recent in site.runs.recent(200)] == ["RUNNING"] * 101
+def test_more_runs_are_at_work_than_one_answer_lists(runs: DeployedRuns) -> None:
+    """An answer of ListExecutions may have fewer than it was asked for, and even none."""
+    pages = iter(
+        [
+            b'{"executions": [{"name": "2026-01-01-000000-a-0"}], "nextToken": "1"}',
+            b'{"executions": [], "nextToken": "2"}',
+            b'{"executions": [{"name": "2026-01-01-000001-b-0"}]}',
+        ]
+    )
+    with answering(runs, lambda _: Reply(200, next(pages)), "stepfunctions"):
+        assert list(runs.begun(5)) == ["2026-01-01/000001-b-0", "2026-01-01/000000-a-0"]
 
 
 def test_a_run_is_found_by_its_beginning(site: Site) -> None:
@@ -98,6 +105,30 @@ def test_an_execution_may_have_any_name(site: Site) -> None:
     site.start("by-hand", json.dumps({"run": run, "failed": False}))
     site.fail_execution("by-hand")
     assert site.runs.records(run).read_report().verdict is Verdict.FAILED
+
+
+def test_a_resumed_run_is_at_work_before_it_can_be_described(site: Site) -> None:
+    """DescribeExecution may be late, and `watch` would print the report of the last execution.
+
+    To another person, who resumes it at the same time, the new execution is not shown either.
+    """
+    run, runs = site.begin("a.zip"), site.runs
+    site.fail(run)
+    failed = Reply(200, b'{"status": "FAILED"}')
+    running = Reply(200, b'{"status": "RUNNING"}')
+    gone = Reply(400, b'{"__type": "ExecutionDoesNotExist"}')
+    answers = iter(
+        [
+            *(failed, gone, running, gone, running),  # the third answer is that of StartExecution
+            *(failed, running, gone),
+            *(failed, gone, Reply(400, b'{"__type": "ExecutionAlreadyExists"}')),
+        ]
+    )
+    with answering(runs, lambda _: next(answers), "stepfunctions"):
+        runs.resume(run)
+        assert runs.state(run) == "RUNNING"
+        with pytest.raises(UsageError, match="has already begun it: s3unzip watch"):
+            runs.resume(run, failed=True)
 
 
 def test_a_stopped_run_is_resumed(site: Site) -> None:
@@ -192,11 +223,12 @@ def test_a_small_run_records_the_nested_archives_that_it_refuses(
 
 def test_a_nested_archive_stays_when_its_run_is_resumed(deploy: Callable[..., Site]) -> None:
     """It is a member of another archive, which alone is deleted; also without its first plan."""
-    options = {
-        Variable.OPTIONS: '{"nested_depth": 1}',
-        Variable.AFTER_SUCCESS: '{"action": "delete"}',
-    }
-    site = deploy(**options)
+    site = deploy(
+        **{
+            Variable.OPTIONS: '{"nested_depth": 1}',
+            Variable.AFTER_SUCCESS: '{"action": "delete"}',
+        }
+    )
     outer = site.extract("outer.zip", build(Entry("a.zip", GOOD)))
     inner = next(run for run in site.runs.begun(5) if run != outer)
     site.fail(inner)
@@ -218,9 +250,10 @@ def test_the_requests_of_a_run_are_measured_and_priced(
     ]
     assert (planned["ReadRequests"] > [2], planned["WriteRequests"]) == (True, [2])
     report = site.report(run)
-    puts = [one for one in site.account.asked if one.method == "PUT" and "runs/" in one.path]
     writes, *_ = price_run(report, aws()).lines  # type: ignore[union-attr]  # it costs money
-    assert writes.quantity == len(puts) + report.extracted + report.requests.list
+    assert writes.quantity - report.extracted - report.requests.list == sum(
+        one.method == "PUT" and "runs/" in one.path for one in site.account.asked
+    )
 
 
 def test_each_archive_of_a_batch_is_taken_and_measured_for_itself(

@@ -63,6 +63,18 @@ def test_advice_names_the_environment(shell: Shell) -> None:
     shell(run, command="show").ends(6, f"continue it: s3unzip resume {run} --env dev")
 
 
+def test_a_stop_is_told_though_uploads_cannot_be_dropped(
+    deploy: Callable[..., Site], tmp_path: Path
+) -> None:
+    """A right to the destination may be missing, or the bucket may be gone."""
+    site = deploy(**{Variable.TUNING: '{"max_direct_members": 0, "small_member": 100}'})
+    run = site.begin("a.zip")
+    site.account.client("s3").delete_bucket(Bucket="members")
+    Shell(tmp_path, site)(run, command="abort").ends(
+        6, f"{run}: stopped, but its incomplete uploads could not be dropped: s3:ListBucket"
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "keys"),
     [
@@ -210,8 +222,15 @@ def test_a_run_at_work_is_running_whatever_its_records_are(shell: Shell) -> None
     """After a deployment that changed their format, an execution is still at work."""
     run = shell.site.begin("a.zip")
     shell.site.account.put(f"runs/{run}/run.json", b"{}", "work")
-    ended = shell(command="runs").ends(0, f"runs/{run}/: {run}: another version of s3unzip wrote")
-    assert ended.out.splitlines()[1].split()[2] == "RUNNING"
+    assert (
+        (
+            shell(command="runs")
+            .ends(0, f"runs/{run}/: {run}: another version of s3unzip wrote")
+            .out.splitlines()[1]
+            .split()[2]
+        )
+        == "RUNNING"
+    )
 
 
 @pytest.mark.parametrize(
@@ -367,9 +386,13 @@ def test_a_failed_execution_is_ended_with_the_rights_of_its_route(
     deploy: Callable[..., Site],
 ) -> None:
     """What follows its report reads nested archives, in a bucket of another owner."""
-    route = {**ROUTES[0], "kms_key": None, "options": {"nested_depth": 1}}
     site = deploy(
-        **{Variable.ROUTES: json.dumps([route]), Variable.DESTINATION_OWNER: "999999999999"}
+        **{
+            Variable.ROUTES: json.dumps(
+                [{**ROUTES[0], "kms_key": None, "options": {"nested_depth": 1}}]
+            ),
+            Variable.DESTINATION_OWNER: "999999999999",
+        }
     )
     site.account.client("s3").create_bucket(Bucket="acme-members")
     run = site.extract("acme/outer.zip", build(Entry("a.zip", GOOD)))

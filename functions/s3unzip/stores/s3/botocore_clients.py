@@ -76,7 +76,14 @@ ERROR_KINDS: dict[str, tuple[type[errors.S3UnzipError], str]] = {
         errors.AccessDeniedError,
         "; check the credentials (AWS_SECRET_ACCESS_KEY) and this machine's clock",
     ),
-    ".*Throttl.*|TooManyRequestsException": (errors.ThrottledError, ""),
+    ".*Throttl.*|TooManyRequestsException": (
+        errors.ThrottledError,
+        "; give the command again in a minute",
+    ),
+    "ExecutionAlreadyExists": (
+        errors.UsageError,
+        "; a person or an event has already begun it: s3unzip watch follows it",
+    ),
     "NoSuch.*|.*DoesNotExist.*|(Resource)?NotFound(Exception)?": (errors.NotFoundError, ""),
 }
 BODY_PIECE = 64 * 1024  # number of bytes per read; if a read fails, its bytes are lost
