@@ -385,7 +385,7 @@ class Archive(Mapping[str, ArchiveMember]):
         from s3unzip.api.extraction import extract  # noqa: PLC0415 - it loads the workers
 
         if isinstance(self._source, ReaderSource):
-            raise UsageError(f"{self.source}: an open file; extract takes a path or a URL")
+            raise UsageError(f"{self.source}: this is an open file; extract takes a path or a URL")
         options = replace(self._options, key_template="{member}")
         if members is not None:
             options = replace(options, names=tuple(self.getinfo(named).name for named in members))

@@ -466,9 +466,9 @@ class _ObjectComparison:
         # Looking up one object shows whether the store listed all keys of the range.
         if missing and self._look_up(missing[0].key) is not None:
             raise UnorderedListError(
-                f"{missing[0].key}: exists, but the store does not list it there; on a disk that "
-                "ignores upper and lower case, rename the file or folder whose name differs only "
-                "in case"
+                f"{missing[0].key}: exists, but the store does not list it under this name; on a "
+                "disk that ignores upper and lower case, rename the file or folder whose name "
+                "differs only in case"
             )
         self._add(missing, {})
 
