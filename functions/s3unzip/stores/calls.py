@@ -2,8 +2,8 @@
 
 Rules:
 
-* Each `Calls` object belongs to one step (a plan, an attempt or a settling). It counts the requests
-  of the whole step. If a store throttles one thread, all threads of the step slow down.
+* Each `Calls` object belongs to one step (a plan, an attempt or a settling), and counts all its
+  requests. If a store throttles one thread, all threads of the step slow down.
 * All `Calls` objects of a process share one `FaultBudget`, so that the process waits only once for
   a store that does not respond, and not once for each step.
 * A function passed as `call` makes one attempt. After a `ServiceFaultError` it is called again, so
@@ -109,7 +109,7 @@ class AimdLimiter:
         return value
 
     def _grow(self) -> None:
-        """Count a success. At first, each success raises the limit; later, `limit` successes do."""
+        """Raise the limit by one after a success or, once it was cut, after `limit` successes."""
         self._successes += 1
         if self._starting or self._successes >= self.limit:
             self._successes = 0
@@ -231,7 +231,7 @@ class Calls:
         """
         position = want.start
         progress = _Progress(self._clock.now())
-        while position < want.stop:  # again after a fault, and for the next part of the archive
+        while position < want.stop:  # `archive.stream` ends with a part; repeated after a fault
             missing = want._replace(start=position)
             if archive.holds(missing):
                 yield from archive.stream(missing)
@@ -335,7 +335,7 @@ class Calls:
                 self._faults.warn_once(
                     *request, fault, self._faults.budget_seconds - outage_seconds
                 )
-            self._clock.sleep(delay)  # then, if the next turn is later, wait again, for longer
+            self._clock.sleep(delay)  # before its turn to retry, the call waits again, for longer
             if not self._ended.is_set() and self._faults.take_turn(store, self._clock.now()):
                 self.count("retries")
                 return True
@@ -429,7 +429,7 @@ def map_ahead(
     """Yield the result of `call` for each value, in order, while threads run the next calls.
 
     Args:
-        values: arguments for the calls. They are iterated in the consumer's thread.
+        values: arguments for the calls, iterated in the consumer's thread.
         at_once: maximum number of concurrent calls.
         ahead: maximum number of calls that run or whose results wait for the consumer. If it
             exceeds `at_once`, one slow call does not hold up the others. Defaults to `at_once`.

@@ -21,7 +21,7 @@ from s3unzip.errors import ServiceFaultError
 from s3unzip.stores.ports import Kind, Store
 
 _log = logging.getLogger("s3unzip.calls")
-FIRST_DELAY = 0.1  # seconds; doubled after each attempt
+FIRST_DELAY = 0.1  # maximum seconds before the first retry; doubled after each attempt
 LONGEST_DELAY = 10.0
 SILENT_AFTER = 1 / 8  # a store without a response for this share of the budget counts as silent
 # An outage is over after this many times `FaultBudget.budget_seconds` without a fault.
@@ -55,7 +55,7 @@ Scope: TypeAlias = tuple[Store, Kind | None]
 class FaultBudget:
     """Limits the time for which a store may fail without a success; a process has one.
 
-    The budget applies to each store, and to each kind of request to a store. Therefore, a store
+    Each store has its own budget, and so has each kind of request to a store. Therefore, a store
     that accepts new uploads but refuses their parts does not get a new budget with each upload.
     While a store is failing, calls take turns to retry it, so that the store receives a few
     requests from the whole process instead of a few from each thread, task and round.
@@ -90,7 +90,7 @@ class FaultBudget:
     ) -> float:
         """Record that a call that began at the time `began` failed at the time `now`.
 
-        Returns when the outage of the store, or that of this kind of request, began, whichever is
+        Returns the start of the outage: that of the store or of this kind of request, whichever is
         earlier.
         """
         outages = []
@@ -127,7 +127,7 @@ class FaultBudget:
         return outage is not None and now - outage.since > self.budget_seconds
 
     def find_silent(self, now: float) -> Iterator[Store]:
-        """Yield the stores for which a call has waited too long without a fault."""
+        """Yield the stores for which a call has waited too long; a store with faults is left out."""
         for store, began in tuple(self.waiting.values()):
             # The wait began when this call began, or when the latest successful request of any kind
             # (None) began, whichever was later.
@@ -148,7 +148,7 @@ class FaultBudget:
                 return True
             if now < outage.next_turn:
                 return False
-            # The average of `draw_delay`: half of the longest delay for this turn.
+            # On average, `draw_delay` returns half of its limit; turns are as far apart as that.
             outage.next_turn = now + min(LONGEST_DELAY, FIRST_DELAY * 2**outage.turns) / 2
             outage.turns += 1
             return True
