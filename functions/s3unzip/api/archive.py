@@ -242,7 +242,7 @@ class Archive(Mapping[str, ArchiveMember]):
             if self._location.store.is_local:
                 source = self._location.key  # absolute, so that a pickle works in another folder
             self._adapter = self._context.stores.source(self._location)
-        self._source = source
+        self._source = source  # for `__reduce__`; this object reads through `_adapter`
         calls = self._context.calls()
         tail = read_tail(self._adapter, self._location, self._context, calls)
         self.pin = tail.pin  # `open_archive(..., pin=pin)` opens only this version
@@ -315,7 +315,7 @@ class Archive(Mapping[str, ArchiveMember]):
 
     @cached_property
     def _positions(self) -> dict[str, int]:
-        """The positions of the members by name: first the refused members, then the sound ones.
+        """The position of each name among the refused members, followed by the sound ones.
 
         If a refused and a sound member share a name, the name refers to the sound one.
         """
@@ -339,7 +339,7 @@ class Archive(Mapping[str, ArchiveMember]):
         return list(self.members())
 
     def getinfo(self, name: str | ArchiveMember) -> ArchiveMember:
-        """Return the member with that name; `NotFoundError` if there is none.
+        """Return the member with that name; raise `NotFoundError` if there is none.
 
         This and all other methods that take a name also accept a member.
         """
@@ -522,7 +522,7 @@ def open_archive(  # noqa: PLR0913 - options of a public function
             determine how the directory is read. The other options are for `extract`.
         password: password for encrypted members. A string is encoded as UTF-8.
         limits: what an archive may demand. None means the defaults, changed by ``S3UNZIP_LIMITS``.
-        endpoint_url: URL of the S3 server. None means the variable ``AWS_ENDPOINT_URL``, or AWS.
+        endpoint_url: URL of the S3 server. None: ``AWS_ENDPOINT_URL`` in the environment, or AWS.
         stores: how to reach S3 and web servers. None means the defaults of boto3.
         warn: function called with a sentence for each glob that matches no member.
         pin: the required version, from `Archive.pin`; another version raises `SourceChangedError`.

@@ -83,11 +83,11 @@ def extract(  # noqa: PLR0913 - options of a public function
         options: which members to extract, under which keys, and what to do if a key exists.
         password: password for encrypted members (a string is encoded as UTF-8); not recorded.
         limits: limits on what an archive may demand, as for `open_archive`.
-        workers: maximum number of processes, including this one. None means one per processor.
+        workers: maximum number of processes, including this one. None means one for each processor.
         tuning: how to divide the work. None means the defaults for this number of workers.
         max_cost: maximum cost of each run in dollars. A run with a higher estimate writes nothing.
-        after_success: action on the archive of a complete run: ``delete`` or ``tag=NAME=VALUE``.
-        endpoint_url: URL of the S3 server. None means the variable ``AWS_ENDPOINT_URL``, or AWS.
+        after_success: after a complete run, ``delete`` the archive, or tag it: ``tag=NAME=VALUE``.
+        endpoint_url: URL of the S3 server. None: ``AWS_ENDPOINT_URL`` in the environment, or AWS.
         stores: how to reach S3 and web servers, and where to keep records.
         progress: object whose methods are called during the run.
         warn: function called with a sentence for each glob that matches no member.
@@ -120,7 +120,7 @@ def _note_password(options: Options, password: bytes | str | None) -> Options:
 def make_request(
     source: Location, destination: Location, options: Options, after_success: str | None
 ) -> Request:
-    """Return the request of a run; `after_success` is as for `extract`."""
+    """Return the request of a run; `after_success` is ``delete``, ``tag=NAME=VALUE`` or None."""
     return Request(
         source,
         destination,
@@ -156,7 +156,7 @@ def extract_one(
 def names_several(word: str) -> bool:
     """Return whether `word` looks like a folder, a prefix or a glob, without asking a store."""
     scheme, _, path = word.partition("://")
-    if not path:  # without a scheme, `word` is a path on this machine
+    if not path:  # a path on this machine, or "s3://", which `parse_source` refuses
         is_glob = has_wildcards(word) and not Path(word).exists()
         # `Path("")` is the current folder, but an empty word names nothing.
         return is_glob or (word != "" and Path(word).is_dir())
@@ -170,7 +170,7 @@ def names_one(word: str, stores: Stores) -> bool:
     """Return whether `word` names one archive; the key of an object may look like a glob."""
     if not names_several(word):
         return True
-    bucket, key = split_bucket(word.partition("://")[2])
+    bucket, key = split_bucket(word.partition("://")[2])  # both are empty for a local glob
     if not has_wildcards(key):
         return False
     location = Location("s3", bucket, key)
@@ -225,7 +225,7 @@ def _list_objects(word: str, stores: Stores) -> list[Location]:
     """Return the archives below a prefix in S3, or all objects that a glob matches."""
     bucket, key = split_bucket(word.partition("://")[2])
     prefix, is_selected = select_keys(word)
-    destination = stores.destination(Location("s3", bucket, ""))
+    destination = stores.destination(Location("s3", bucket, ""))  # sources cannot list
     pages = list_pages(destination, prefix, partial(_make_calls().paced, "list"))
     return [
         Location("s3", bucket, listed.key)
@@ -257,16 +257,16 @@ def check_prefixes_differ(requests: Sequence[Request]) -> None:
     sources: dict[str, Location] = {}  # keyed by the prefix to which they are extracted
     for request in requests:
         prefix = parse_template(request).prefix  # a wrong template is refused before any run begins
-        earlier = sources.setdefault(prefix, request.source)
-        is_meant = "{archive" not in request.options.key_template
+        first_source = sources.setdefault(prefix, request.source)
+        is_sharing_meant = "{archive" not in request.options.key_template
         loses_members = (
             request.after_success == AfterSuccess(SourceAction.DELETE)
             and request.options.on_conflict is not OnConflict.NEVER
         )
-        if earlier != request.source and (loses_members or not is_meant):
-            remedy = "--on-conflict never" if is_meant else "run each into its own DEST"
+        if first_source != request.source and (loses_members or not is_sharing_meant):
+            remedy = "--on-conflict never" if is_sharing_meant else "run each into its own DEST"
             raise UsageError(
-                f"{earlier} and {request.source} would both be extracted to "
+                f"{first_source} and {request.source} would both be extracted to "
                 f"{prefix or request.destination}, where one may overwrite members of the other: "
                 f"give --key-template '{{archive_key}}/{{member}}', or {remedy}"
             )
@@ -293,8 +293,8 @@ def open_sources(config: StoreConfig) -> Stores:
 def select_keys(word: str) -> tuple[str, Callable[[str], object]]:
     """Return the prefix to list for a URL, and a test for the keys that the URL selects.
 
-    The URL ends in a key, a prefix or a glob. A glob is compared with the whole key, and also
-    selects the object with exactly this key. Keys that mark folders are not selected.
+    The URL ends in a key, a prefix or a glob. A glob is compared with the whole key. An object
+    whose key is the text of the glob is also selected. Keys that mark folders are not selected.
     """
     _, key = split_bucket(word.partition("://")[2])
     if not names_several(word):

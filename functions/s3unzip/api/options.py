@@ -115,7 +115,7 @@ def read_limits() -> Limits:
 def parse_after_success(
     text: str | None, source: Location, options: Options
 ) -> AfterSuccess | None:
-    """Return the rule for what to do with an archive after a complete run; None: nothing.
+    """Return what to do with an archive after a complete run; None: nothing.
 
     Args:
         text: ``delete`` or ``tag=NAME=VALUE``; None: the archive is left unchanged.

@@ -127,7 +127,7 @@ class FaultBudget:
         return outage is not None and now - outage.since > self.budget_seconds
 
     def find_silent(self, now: float) -> Iterator[Store]:
-        """Yield the stores for which a call has waited too long; a store with faults is left out."""
+        """Yield the stores that a call has waited for too long; a store with faults is left out."""
         for store, began in tuple(self.waiting.values()):
             # The wait began when this call began, or when the latest successful request of any kind
             # (None) began, whichever was later.
