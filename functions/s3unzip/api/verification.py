@@ -194,7 +194,7 @@ def verify(  # noqa: PLR0913 - options of a public function
         max_listed: maximum number of differences to list per kind; all are counted.
         each: function called with each object and its result, one call at a time.
         password: password for encrypted members. A string is encoded as UTF-8.
-        endpoint_url: URL of the S3 server. None means the variable ``AWS_ENDPOINT_URL``, or AWS.
+        endpoint_url: URL of the S3 server. None: ``AWS_ENDPOINT_URL`` in the environment, or AWS.
         stores: how to reach S3 and web servers. None means the defaults of boto3.
         progress: receives ``extracted`` (equal), ``failed`` (different) and ``bytes_read``.
         warn: called with a sentence for each glob without a member and each unreadable record.
@@ -229,7 +229,7 @@ def verify_objects(
 
     Args:
         request: the archive, the destination and the options, as in the run.
-        context: the stores and rules; progress is reported as ``extracted`` (equal) and ``failed``.
+        context: the stores and rules; progress gets ``extracted`` (equal) and ``failed``.
         effort: the concurrency, and whether records are trusted.
         written: the objects that runs recorded, or None. A deep verification ignores them.
         each: function that is called with every object and its result.
@@ -238,7 +238,7 @@ def verify_objects(
     started = context.clock.now()
     if written is None or effort.deep:
         written = WrittenObjects()
-    make_comparison = partial(  # called again if keys are not listed in byte order
+    make_comparison = partial(  # `_compare_all` calls it again if keys are not listed in byte order
         _ObjectComparison, request, context, effort, written=written, each=each
     )
     first_comparison = make_comparison()  # its `Calls` also counts the requests for the directory
@@ -304,7 +304,7 @@ def _list_expected(request: Request, reading: Reading) -> list[_Expected]:
     """Return the objects that may exist, sorted by key in UTF-8 order.
 
     They are the objects of the selected members, which must exist, those of the other members, and
-    the marker. The size of a gzip file is known: it follows from the compressed size.
+    the marker. `is_wrapped` is False for a gzip file: its size follows from the compressed size.
     """
     key_of = reading.template.key_of()
     expected = [
@@ -331,8 +331,8 @@ def _list_expected(request: Request, reading: Reading) -> list[_Expected]:
 class _ObjectComparison:
     """One comparison of all expected objects with the destination; several threads add results.
 
-    All differences are counted, and at most `Effort.listed` of each kind are listed. Progress is
-    reported as ``extracted`` (equal), ``failed`` and ``bytes_read``.
+    All differences are counted, and at most `Effort.listed` of each kind are listed. `Progress`
+    receives ``extracted`` (equal objects), ``failed`` (different ones) and ``bytes_read``.
     """
 
     def __init__(
@@ -354,7 +354,7 @@ class _ObjectComparison:
         self.calls = Calls(context.clock, context.tuning.retry_seconds, effort.at_once)
         # Objects that have the correct size, but whose content the listing cannot confirm:
         self._unrecorded: list[_Expected] = []  # no run has recorded them
-        self._replaced: list[_Expected] = []  # they were replaced after a run wrote them
+        self._replaced: list[_Expected] = []  # something replaced them after a run wrote them
         self._lock = threading.Lock()
         self._differences: list[Difference] = []
         self.difference_counts: Counter[Kind] = Counter()
@@ -420,7 +420,7 @@ class _ObjectComparison:
             try:
                 job()
             except S3UnzipError:
-                # `map_ahead` raises this error only when all earlier jobs have ended.
+                # End them now: `map_ahead` raises this error only when all earlier jobs have ended.
                 self.calls.end()
                 raise
 
@@ -514,9 +514,9 @@ class _ObjectComparison:
     def _look_up(self, key: str) -> tuple[Proof, StoredObject] | None:
         """Return the proof that HEAD gives, and the object, or None if the object does not exist.
 
-        The store's own checksum covers the bytes of the object. In a gzip file, these are not the
-        bytes of the member, so the CRC-32 in the metadata is used. In a store without metadata, the
-        object is read.
+        The store's own checksum is the CRC-32 of the object's bytes. In a gzip file, these are not
+        the bytes of the member, so the CRC-32 in the metadata is used. In a store without metadata,
+        the object is read.
         """
         if not self._destination.keeps_metadata:
             return self._read(key)
@@ -575,7 +575,7 @@ def _prove_content(
 
 
 class WrittenObjects:
-    """The objects that runs wrote. Each takes about 190 bytes of memory, however long its name is.
+    """The objects that runs wrote; each takes about 190 bytes of memory, however long its name is.
 
     If two runs wrote the same key, the later run counts. A collision of hashes costs a request.
     """
@@ -602,7 +602,7 @@ class WrittenObjects:
         """Return whether an object is still the one that a run wrote.
 
         Args:
-            key, size: the object in the listing of the store.
+            key, size: the key and the size of an object in the listing of the store.
             crc32: the CRC-32 that its content should have; None: the archive does not declare it.
             etag: the ETag in the listing, without quotes; None: the listing has none.
 

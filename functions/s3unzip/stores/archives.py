@@ -56,9 +56,9 @@ class Source(Protocol):
         """Yield the bytes of a range as they arrive, using one request for the pinned version.
 
         Each piece is at most a few MiB long. If the body is cut short, `ServiceFaultError` is
-        raised after the bytes that arrived; the caller resumes with a new range that begins at the
-        next byte. The pin is that of the single object at `location`, because each part of a split
-        archive has its own pin.
+        raised after the received bytes were yielded; the caller resumes with a new range that
+        begins at the next byte. The pin is that of the single object at `location`, because each
+        part of a split archive has its own pin.
         """
 
     def tail(self, location: Location, length: int) -> Tail:
@@ -131,7 +131,7 @@ def read_whole_tail(
 
     If the parts cannot be joined, the tail contains a refusal.
     """
-    # A file such as a.zip.001 is always a piece; a file such as a.001 may be a whole archive.
+    # A file such as a.zip.001 is always a piece of a cut archive; a.001 may be a whole archive.
     piece_name = _FIRST_PIECE.search(_file_name(location))
     if piece_name is not None and piece_name["zip_suffix"]:
         return _read_pieces(source, location, calls, length=length, max_parts=max_parts)
@@ -168,7 +168,7 @@ def _join_parts(
             f"the archive has {count:,} parts; name the last one NAME.zip, beside NAME.z01 and the "
             "other parts",
         )
-    earlier = range(1, count)  # `tail` belongs to part `count`
+    earlier = range(1, count)  # `tail` is that of the last part, number `count`
     parts = list(map_ahead(partial(_stat_part, source, location, calls), earlier, PARTS_AT_ONCE))
     missing = [number for number, part in zip(earlier, parts, strict=True) if part is None]
     if missing:

@@ -274,7 +274,7 @@ class Calls:
             yield _join(gathered)
 
     def _note_bytes(self, progress: _Progress, size: int, store: Store) -> ServiceFaultError | None:
-        """Note that `size` bytes arrived; return a fault if the rate was too low for a budget."""
+        """Note that `size` bytes arrived; return a fault after `budget_seconds` at a low rate."""
         now = self._clock.now()
         seconds = now - progress.began
         progress.size += size

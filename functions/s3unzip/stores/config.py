@@ -161,7 +161,7 @@ def _check_bucket(text: str, bucket: str) -> None:
     )
     arn = re.match(_ARN, bucket)
     if arn is not None:
-        if not arn["region"]:  # only multi-Region access points have no region
+        if not arn["region"]:  # a multi-Region access point: `split_bucket` cuts ARNs of buckets
             unsupported_kind = OTHER_BUCKETS[".mrap"]
         elif unsupported_kind is None:
             unsupported_kind = OTHER_ARNS.get(arn["service"])
@@ -224,7 +224,7 @@ def check_endpoint(url: str, name: str = "--endpoint-url") -> None:
             # A slash in a password ends the host early, and the "@" is then in the path.
             and "@" not in parts.path
         )
-    except (OSError, ValueError):  # a port that is not a number, or a broken IP address
+    except (OSError, ValueError):  # a malformed port, IP address or Punycode
         is_valid = False
     if not is_valid or re.search(r"[?#<>`\s\x00-\x1f\x7f]", url):
         refusal = "not a URL that begins with http:// or https://"
@@ -344,7 +344,7 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
             "--dest-endpoint-url URL", "DEST's server; default: --endpoint-url.", HelpSection.STORES
         ),
     ] = None
-    destination_region: str | None = None  # only Python programs can set it
+    destination_region: str | None = None  # no command-line option sets it
     destination_profile: Annotated[
         str | None,
         RunOption(
@@ -376,13 +376,13 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
     slow_seconds: float = 600.0
 
     def startup_ends(self) -> float:
-        """Return the monotonic time when the startup ends, or 0.0 if there is no startup."""
+        """Return the monotonic time when the startup ends, or 0.0 without `check_reachable`."""
         if self.check_reachable:
             return time.monotonic() + STARTUP_SECONDS
         return 0.0
 
     def at_destination(self) -> Self:
-        """Return the configuration in which the destination is the source (idempotent)."""
+        """Return the destination's settings as those of a source; a second call changes nothing."""
         return replace(
             self,
             endpoint_url=self.destination_endpoint_url or self.endpoint_url,
@@ -438,7 +438,7 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
         return (
             access.endpoint_url == self.endpoint_url
             and access.profile == self.profile
-            and not self.unsigned  # else the credentials may not be allowed to read the archive
+            and not self.unsigned  # the archive's bucket may refuse the destination's credentials
         )
 
 

@@ -118,8 +118,8 @@ def _near_names(path: Path) -> str:
 def make_folders(path: Path, mode: int) -> None:
     """Make a folder and any missing parent folders, each with `mode`.
 
-    If the folder exists and belongs to this user, and `mode` is private (0700), the mode of the
-    folder is changed. Existing parent folders keep their modes, because they may be ``/tmp`` or
+    If the folder exists, belongs to this user and is open to others, it gets a private `mode`
+    (0700), but no other. Existing parent folders keep their modes, because they may be ``/tmp`` or
     folders of other users.
     """
     if not path.is_dir():

@@ -56,13 +56,13 @@ from s3unzip.stores.ports import (
 
 OWN = ".s3unzip-"  # temporary files have this prefix; members may not have it
 NOTE = ".note"  # suffix of the temporary file with the key and facts of an upload
-# By warning: two endings that some disks treat as equal, and the difference that they ignore.
+# For each warning: two endings that some disks treat as equal, and what these disks ignore.
 COLLISIONS = {
     "case-collision": ("a", "A", "upper and lower case"),
     "unicode-collision": ("\u00e9", "e\u0301", "the Unicode form of names"),
 }
-_FILE = os.O_CLOEXEC | os.O_NOFOLLOW
-_NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | _FILE
+_FILE_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
+_NEW_FLAGS = os.O_CREAT | os.O_EXCL | os.O_WRONLY | _FILE_FLAGS
 # If opening a name fails with one of these errors, the name is not that of a regular file.
 _NO_FILE: dict[int | None, str] = {
     errno.ELOOP: "not a file",  # a symbolic link
@@ -124,7 +124,7 @@ class FolderDestination(Destination):
         try:
             folder, name = self._locate(key)
             # Without O_NONBLOCK, opening a FIFO would wait for a writer.
-            file = os.open(name, flags | _FILE | os.O_NONBLOCK, dir_fd=folder.file)
+            file = os.open(name, flags | _FILE_FLAGS | os.O_NONBLOCK, dir_fd=folder.file)
         except errors.NotFoundError as error:
             raise errors.NotFoundError(f"{key}: no such file or folder") from error
         except OSError as error:
@@ -134,7 +134,7 @@ class FolderDestination(Destination):
         if not stat.S_ISREG(os.fstat(file).st_mode):
             os.close(file)
             raise errors.NotFoundError(f"{key}: not a file")
-        return FileIO(file)  # its methods only read; to write, callers use the descriptor
+        return FileIO(file)  # reads, and owns the descriptor with which `write_at` writes
 
     def _unlink(self, key: str) -> None:
         """Delete a file; do nothing if it no longer exists."""
@@ -154,7 +154,9 @@ class FolderDestination(Destination):
         folder, name = self._locate(key, create=True)
         temporary_name = own_prefix(metadata.get(RUN_KEY, "")) + _draw_id()
         try:
-            file = os.open(temporary_name, _NEW, self._choose_mode(metadata), dir_fd=folder.file)
+            file = os.open(
+                temporary_name, _NEW_FLAGS, self._choose_mode(metadata), dir_fd=folder.file
+            )
         except OSError as error:
             # The temporary name means nothing to the user, so the message names the folder.
             raise self._explain_write(error, key.rpartition("/")[0]) from error
@@ -176,8 +178,8 @@ class FolderDestination(Destination):
         """Return the mode for creating a file; the system clears the bits set in the umask.
 
         The mode has the permission bits from the archive, but never the set-user-ID bit. Many
-        programs that write archives leave all bits zero. Only root could read such a file, so it
-        gets the default mode of new files.
+        programs that write archives leave all bits zero. Only root could read a file with mode 0,
+        so it gets the default mode of new files.
         """
         if self._is_private:
             return 0o600
@@ -214,7 +216,7 @@ class FolderDestination(Destination):
         return len(names)
 
     def _scan(self, path: str) -> Iterator[os.DirEntry[str]]:
-        """Yield the entries of a folder, or none if the folder is missing or behind a link."""
+        """Yield the entries of a folder; none if it is missing or behind a symbolic link."""
         try:
             with explaining(f"{self.root}/{path}"):
                 folder = self._folders.get(path)
@@ -233,7 +235,7 @@ class FolderDestination(Destination):
     def check_ready(self, size: int, warnings: Collection[str] = ()) -> None:
         """Check that files can be created, and that an empty folder has room for `size` bytes.
 
-        Also check that the disk distinguishes the keys that `warnings` call a collision.
+        For each warning in `COLLISIONS`, also check that the disk distinguishes its two endings.
         """
         # A folder that is not empty may contain some of these bytes from an earlier attempt.
         if next(self._scan(""), None) is None:
@@ -342,7 +344,7 @@ class FolderDestination(Destination):
             self._unlink(self._check_key(key))
 
     def create_upload(self, key: str, facts: ObjectFacts) -> str:
-        """Create a note and an empty temporary file for the parts; return the upload id."""
+        """Create a note (key and facts) and an empty file for the parts; return the upload id."""
         upload_id = _draw_id()
         self._locate(self._check_key(key), create=True)  # create the folder for the file
         # The note is written first: `uploads` finds an upload by its note. Only this user
@@ -353,7 +355,7 @@ class FolderDestination(Destination):
         mode = self._choose_mode(facts.metadata) | 0o200  # the owner must be able to write parts
         with explaining(parts_key):
             root, parts_name = self._locate(parts_key, create=True)
-            os.close(os.open(parts_name, _NEW, mode, dir_fd=root.file))
+            os.close(os.open(parts_name, _NEW_FLAGS, mode, dir_fd=root.file))
         return upload_id
 
     def upload_part(

@@ -77,7 +77,7 @@ def list_pages(
     """
     token: str | None = None
     first_keys = set[str]()  # first key of each page so far
-    latest = ""  # last key of the preceding page
+    previous_key = ""  # the last key of the pages so far
     in_order = True
     for _ in bound_pages(count(), prefix):  # `count` is endless; `bound_pages` stops it
         objects, token = call(partial(destination.list_page, prefix, first, last, token=token))
@@ -86,16 +86,16 @@ def list_pages(
             if keys[0] in first_keys:
                 raise StorageError(f"{prefix}: the store lists {keys[0]!r} again and again")
             first_keys.add(keys[0])
-            # Is each key greater than the key before it?
-            in_order = in_order and all(map(lt, [latest, *keys], keys))
-            latest = keys[-1]
+            # Compare each key with the key before it; `map` ends with the last of `keys`.
+            in_order = in_order and all(map(lt, [previous_key, *keys], keys))
+            previous_key = keys[-1]
         within = [  # the store may return keys with another prefix or beyond the bounds
             listed
             for listed in objects
             if first <= listed.key <= last and listed.key.startswith(prefix)
         ]
         # If the keys are in order, all keys on later pages come after `last`.
-        is_last = token is None or (in_order and latest >= last)
+        is_last = token is None or (in_order and previous_key >= last)
         yield Page(within, is_last, in_order)
         if is_last:
             return

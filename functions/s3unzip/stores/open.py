@@ -128,7 +128,7 @@ class OpenedStores:
     ) -> None:
         self._config = config
         self._ask_main_process = ask
-        # The keys of a worker, by profile. The main process uses `shared_keys` instead.
+        # The access keys of a worker, by profile. The main process uses `shared_keys` instead.
         self._keys: dict[str | None, ProfileKeys] = {}
         self._lock = threading.Lock()
         self._sessions: dict[tuple[object, ...], Session] = {}  # keyed by `_session_key`
@@ -163,15 +163,17 @@ class OpenedStores:
                         self._web = _traced(WebSource(self._config), _SOURCE_TEXTS)
                 return self._web
             case _:
-                raise UsageError(f"{location}: a source must be a path, s3:// or http(s)://")
+                raise UsageError(
+                    f"{location}: a source must be a path, or an s3:// or http(s):// URL"
+                )
 
     def destination(self, location: Location) -> Destination:
         match location.scheme:
             case "s3":
                 from s3unzip.stores.s3.destination import S3Destination
 
-                # The session uses the endpoint and keys of the destination. The adapter gets the
-                # whole configuration, because copies also depend on the settings of the source.
+                # The session uses the endpoint and credentials of the destination. The adapter gets
+                # the whole configuration, because copies also depend on the settings of the source.
                 bucket = S3Destination(
                     self.session(self._config.at_destination()), location.bucket, self._config
                 )
@@ -197,9 +199,10 @@ class OpenedStores:
                 from s3unzip.stores.s3.destination import S3Destination
                 from s3unzip.stores.s3.source import S3Source
 
+                # Records are reached like the destination, but without its options for members
+                # (owner, KMS key, copies).
                 session = self.session(self._config.at_destination())
                 calls = calls or Calls(Clock(), Tuning().retry_seconds, CALLS_AT_ONCE)
-                # Options for members (owner, KMS key, copies) do not apply to records.
                 bucket = S3Destination(session, work.bucket, StoreConfig())
                 return ObjectRunStore(home, S3Source(session), bucket, calls)
             case "file":
@@ -265,7 +268,7 @@ def check_names(config: StoreConfig, source: Location, destination: Location | N
     if (
         key is not None
         and not re.fullmatch(_KMS_KEY, key)
-        and (reaches_aws(access_to_destination) or not key.isprintable())
+        and (reaches_aws(access_to_destination) or not key.isprintable())  # sent in a header
     ):
         raise UsageError(f"--kms-key {key}: no ARN, no id and no alias (alias/NAME) of a KMS key")
 
@@ -307,7 +310,7 @@ def _log_calls(method: Callable[..., Any], text: str, root: str) -> Callable[...
     """Return a method that logs its calls; a generator is logged when it ends.
 
     Args:
-        text: format of the text to log. Its fields are `root` and the parameters of the method.
+        text: format string of the message. Its fields are `root` and the parameters of the method.
         root: location of the bucket, to be logged before each key.
     """
     import inspect

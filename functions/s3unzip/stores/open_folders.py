@@ -150,7 +150,7 @@ class OpenFolders:
         except FileNotFoundError:
             if not create:
                 raise  # otherwise, the folder is made below
-        except NotADirectoryError:  # on Linux, the name may be a link; other systems raise ELOOP
+        except NotADirectoryError:  # also for a link on Linux; elsewhere ELOOP (see `_walk`)
             if stat.S_ISLNK(os.lstat(name, dir_fd=parent.file).st_mode):
                 raise errors.StorageError(
                     f"{path}: a symbolic link ({name!r}) would lead out of the folder"
@@ -225,7 +225,7 @@ def _rename_exclusively(old: str, old_folder: int, new: str, new_folder: int) ->
         if not call(*paths, flag):  # 0 means success
             return
         code = ctypes.get_errno()
-    # With these codes, the system or the file system does not support the call or the flag.
+    # These codes mean that the system or the file system does not support the call or the flag.
     if code not in NOT_SUPPORTED | {errno.EINVAL}:
         raise OSError(code, os.strerror(code))
     try:

@@ -102,7 +102,7 @@ class Keys(Struct, frozen=True):
 
 
 class KeysRequest(Struct, frozen=True):
-    """A worker's request for keys."""
+    """A worker's request for the access keys of a profile."""
 
     profile: str | None  # None stands for the default profile
     refused: str | None = None  # access key that a store has refused, if any
@@ -142,7 +142,7 @@ class Tail(NamedTuple):
             return self.data[want.start - start : want.stop - start]
 
         try:
-            location = drive(self.locate_directory(policy), read)
+            location = drive(self.locate_directory(policy), read)  # `read` serves its ranges
         except EOFError:  # the search needs bytes before the tail
             return None
         except RejectedError:  # planning finds the same error and reports it
@@ -170,7 +170,7 @@ class PinnedArchive:
     def __init__(
         self, readers: Sequence[RangeReader], sizes: Sequence[int], tail: bytes = b""
     ) -> None:
-        stops = list(accumulate(sizes))  # the last one is the size of the archive
+        stops = list(accumulate(sizes))  # the last stop is the size of the archive
         starts = [0, *stops[:-1]]
         self._tail = memoryview(tail)
         self._tail_start = sys.maxsize  # means that no bytes are in memory
@@ -188,7 +188,7 @@ class PinnedArchive:
         return want.start >= self._tail_start
 
     def stream(self, want: ByteRange) -> Iterator[Buffer]:
-        """Yield bytes from the beginning of `want`, using one request, or none if in memory.
+        """Yield bytes from the beginning of `want`, using one request, or none for bytes in memory.
 
         The bytes stop at the end of `want`, at the end of the part (one object of a split archive),
         or where the tail in memory begins, whichever comes first. The caller must call this method

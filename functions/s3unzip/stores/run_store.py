@@ -104,8 +104,8 @@ class ObjectRunStore:
     def create(self, name: str, body: bytes) -> None:
         """Write a small object, or raise `ConflictError` if the object exists.
 
-        If several writers call this method at once, at most one of them succeeds: a writer whose
-        first response is lost finds its own object.
+        If several writers call this method at once, at most one of them succeeds. A writer whose
+        first response is lost also gets a `ConflictError`, because its retry finds its own object.
         """
         self._put(name, body, if_absent=True)
 

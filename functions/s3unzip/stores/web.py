@@ -88,8 +88,8 @@ class WebSource(Source):
         A HEAD would fail for presigned URLs, whose signature is valid only for GET.
         """
         with self._request(location, "bytes=0-0") as answer:
-            # An empty file has no first byte: servers refuse the range, with or without the header
-            # Content-Range, or send the whole file.
+            # An empty file has no first byte: servers send the whole file, or refuse the range. A
+            # refusal without the header Content-Range is taken for that of an empty file.
             content_range = answer.headers.get("Content-Range", "bytes */0")
             is_range_refused = answer.status == 416 and content_range == "bytes */0"
             is_whole_file = answer.status == 200 and answer.headers.get("Content-Length") == "0"
@@ -213,7 +213,7 @@ class WebSource(Source):
         raise errors.StorageError(f"{location}: more than {MAX_REDIRECTS} redirects")
 
     def _check_redirect(self, location: Location, start: Url, target: Url, redirect: str) -> Url:
-        """Return the URL to which `target` redirects; `redirect` is the header Location.
+        """Return the URL to which `target` redirects; `redirect` is the Location header.
 
         `start` is the URL of the first request. Other hosts are allowed only with `other_hosts`.
         """
@@ -310,7 +310,7 @@ def _is_same_host(first: Url, target: Url) -> bool:
 
 def _explain_permanent(error: BaseException, *, via_proxy: bool) -> str | None:
     """Return why the same request would always fail, or None if it may succeed later."""
-    # "Temporary failure in name resolution" may not last.
+    # After "Temporary failure in name resolution", a later request may succeed.
     if isinstance(error, NameResolutionError) and "Temporary" not in str(error):
         # The message contains: Failed to resolve 'example.com'
         host = str(error).partition("resolve '")[2].partition("'")[0]
@@ -319,7 +319,7 @@ def _explain_permanent(error: BaseException, *, via_proxy: bool) -> str | None:
             advice = "it may be the name of the proxy: check HTTPS_PROXY and HTTP_PROXY"
         return f"there is no host named {host}; {advice}"
     if isinstance(error, SSLError):
-        cause = next(iter(error.args), error)
+        cause = next(iter(error.args), error)  # urllib3 wraps the error of `ssl`
         if isinstance(cause, ssl.SSLCertVerificationError):
             return (
                 f"the server's certificate is not trusted: {cause.verify_message}; "
@@ -346,7 +346,7 @@ def _read_validator(answer: BaseHTTPResponse) -> str | None:
 
 
 def _make_tail(answer: BaseHTTPResponse, size: int) -> Tail:
-    """Return a tail without bytes; its pin is that of the version in the response."""
+    """Return a tail without bytes; its pin has `size` and the version in the response."""
     modified: float | None = None
     with suppress(ValueError, OverflowError):  # the server may send no date or a malformed one
         modified = parsedate_to_datetime(answer.headers.get("Last-Modified", "")).timestamp()
