@@ -550,18 +550,18 @@ def _missing_or_resized(member: _Expected, stored: StoredObject | None) -> Diffe
 
 
 def _prove_content(
-    member: _Expected, answer: tuple[Proof, StoredObject] | None
+    member: _Expected, examined: tuple[Proof, StoredObject] | None
 ) -> Difference | Proof:
     """Return the proof that an object is equal to its member, or the difference.
 
     Args:
         member: the object that should exist.
-        answer: the proof that applies if the object is equal, and the object in the store. None:
+        examined: the proof that applies if the object is equal, and the object in the store. None:
             the object does not exist.
     """
-    if answer is None:
+    if examined is None:
         return _missing_or_resized(member, stored=None)
-    proof, stored = answer
+    proof, stored = examined
     if stored.size != member.size:  # changed since the listing
         return _missing_or_resized(member, stored)
     if member.crc32 is None:

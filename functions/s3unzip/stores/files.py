@@ -118,9 +118,9 @@ def _near_names(path: Path) -> str:
 def make_folders(path: Path, mode: int) -> None:
     """Make a folder and any missing parent folders, each with `mode`.
 
-    If the folder exists, belongs to this user and is open to others, it gets a private `mode`
-    (0700), but no other. Existing parent folders keep their modes, because they may be ``/tmp`` or
-    folders of other users.
+    An existing folder gets only a private `mode` (0700), and only if the folder belongs to this
+    user and others can access it. Existing parent folders keep their modes, because they may be
+    ``/tmp`` or folders of other users.
     """
     if not path.is_dir():
         above = itertools.takewhile(lambda parent: not parent.is_dir(), path.parents)

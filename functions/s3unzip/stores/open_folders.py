@@ -74,7 +74,7 @@ class OpenFolders:
         self._opened_with_create = False  # whether `_root` was made if it was missing
         self._open: dict[str, OpenFolder] = {}  # open folders by path
         # All open folders, including those referenced only by a thread or a traceback.
-        self._all: WeakSet[OpenFolder] = WeakSet()
+        self._all_open: WeakSet[OpenFolder] = WeakSet()
 
     def get(self, path: str, *, create: bool = False) -> OpenFolder:
         """Return the open folder at `path`, relative to the root; "" is the root itself.
@@ -105,7 +105,7 @@ class OpenFolders:
     def close(self) -> None:
         """Close all folders; `get` reopens them. Call it only while no thread is using a folder."""
         self.forget()
-        for folder in list(self._all):
+        for folder in list(self._all_open):
             folder.close()
 
     def _open_root(self, *, create: bool) -> OpenFolder:
@@ -119,7 +119,7 @@ class OpenFolders:
             if create:
                 make_folders(Path(self._path), self._mode)
             root = OpenFolder(os.open(self._path, FOLDER_FLAGS))
-        self._all.add(root)
+        self._all_open.add(root)
         self._root = root
         self._opened_with_create = create
         return root
@@ -134,7 +134,7 @@ class OpenFolders:
                 raise errors.StorageError(f"{whole}: not a path below {self._path}")
             try:
                 folder = OpenFolder(self._open_below(folder, name, whole, create=create))
-                self._all.add(folder)
+                self._all_open.add(folder)
             except OSError as error:
                 # With `create`, ENOENT means that the open parent folder was deleted. The next
                 # attempt opens all folders again.

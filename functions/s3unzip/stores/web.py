@@ -76,9 +76,9 @@ class WebSource(Source):
                     return tail._replace(data=data)
             elif answer.status not in NO_SUFFIX_RANGES:
                 raise _explain_status(answer, location)
-        # The server did not send exactly the requested bytes. Request the size, then the range. The
-        # caller counts the request above; `super().tail` counts the request for the size.
-        # The request for the range is counted here, even if the archive is empty and needs none.
+        # The server did not send exactly the requested bytes. Two more requests follow: one for the
+        # size, which `super().tail` counts, and one for the range. The latter is counted here, even
+        # if the archive is empty and needs none.
         count_request("get")
         return super().tail(location, length)
 
@@ -254,8 +254,8 @@ class WebSource(Source):
         if proxy is not None:
             through = f" through the proxy {parse_url(proxy)._replace(auth=None).url}"
         cause = getattr(error, "original_error", error)  # only a `ProxyError` has another cause
-        # `str` hides the user and the password, unless the password begins with digits and a slash:
-        # then these digits were taken for a port.
+        # `str(location)` hides the user and the password, unless the password begins with digits
+        # and a slash, as in //user:12/34@host: then 12 was taken for a port.
         shown = re.sub("//[^/:]*:[0-9]*/.*@", "//...@", str(location))
         refusal = _explain_permanent(cause, via_proxy=proxy is not None)
         if refusal is not None:
