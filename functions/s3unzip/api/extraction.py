@@ -27,6 +27,7 @@ from msgspec.structs import replace
 from s3unzip.api.options import (
     as_text,
     at_endpoint,
+    check_arguments,
     make_policy,
     parse_after_success,
 )
@@ -98,16 +99,16 @@ def extract(  # noqa: PLR0913 - options of a public function
         StorageError, ServiceFaultError: a store refused a request, or failed during the plan.
         InterruptedRunError: Ctrl-C was pressed; finished members are recorded.
     """
+    check_arguments(workers=workers, tuning=tuning, max_cost=max_cost, delete_extra=delete_extra)
     target = parse_destination(as_text(destination))
     config = at_endpoint(stores, endpoint_url)
-    policy = make_policy(options or Options(), password, target, limits)  # refuses wrong types
+    policy = make_policy(options or Options(), password, target, limits)
     options = _note_password(options or Options(), password)
     request = make_request(parse_source(as_text(source)), target, options, after_success)
-    progress = progress or Progress()
     if delete_extra is not None:  # refuse a run that might delete objects that somebody needs
         check_safe_to_delete(request, config.work, OpenedStores(config), "delete_extra", naming=str)
     with open_machine(config, policy, tuning, workers, progress=progress) as machine:
-        return extract_one(machine, request, progress, warn, delete_extra, max_cost=max_cost)
+        return extract_one(machine, request, warn, delete_extra, max_cost=max_cost)
 
 
 def _note_password(options: Options, password: bytes | str | None) -> Options:
@@ -132,7 +133,6 @@ def make_request(
 def extract_one(
     machine: Machine,
     request: Request,
-    progress: Progress,
     warn: Callable[[str], object] | None,
     confirm: Callable[[Sequence[StoredObject]], bool] | None = None,
     max_cost: float | None = None,
@@ -140,8 +140,9 @@ def extract_one(
     """Extract an archive, delete extra objects if `confirm` agrees, and extract nested archives.
 
     Returns:
-        The report of the archive. The results of nested archives go to `progress` only.
+        The report of the archive. The results of nested archives go to the machine's progress only.
     """
+    progress = machine.progress
     report = machine.run(request, lambda plan: progress.planned(plan.summary), warn, max_cost)
     try:
         if confirm is not None:
@@ -225,8 +226,11 @@ def _list_objects(word: str, stores: Stores) -> list[Location]:
     """Return the archives below a prefix in S3, or all objects that a glob matches."""
     bucket, key = split_bucket(word.partition("://")[2])
     prefix, is_selected = select_keys(word)
-    destination = stores.destination(Location("s3", bucket, ""))  # sources cannot list
-    pages = list_pages(destination, prefix, partial(_make_calls().paced, "list"))
+    pages = list_pages(
+        stores.destination(Location("s3", bucket, "")),  # sources cannot list
+        prefix,
+        partial(_make_calls().paced, "list"),
+    )
     return [
         Location("s3", bucket, listed.key)
         for page in pages

@@ -1,17 +1,19 @@
 """Turn options into the policy, the stores, and the rule for what to do with an archive."""
 
 import os
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated, Any, SupportsFloat, SupportsIndex
 
 import msgspec
 from msgspec import Meta
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from s3unzip.context import Context
 from s3unzip.contradictions import check_after_success
 from s3unzip.errors import UsageError
 from s3unzip.model import AfterSuccess, Location, Options, SourceAction
 from s3unzip.object_properties import check_tags
+from s3unzip.settings import Tuning
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.open import OpenedStores
 from s3unzip.stores.ports import Clock
@@ -20,12 +22,25 @@ from s3unzip.zip import Limits, Policy
 LIMITS_VARIABLE = "S3UNZIP_LIMITS"
 
 
-def check_type(name: str, argument: object, kind: type) -> None:
-    """Refuse an argument that is not of class `kind`, such as a dict; None is allowed."""
-    if argument is not None and not isinstance(argument, kind):
-        raise UsageError(
-            f"{name}: give an s3unzip.{kind.__name__}(...), not a {type(argument).__name__}"
-        )
+# The classes of the arguments of the public functions, and the words for them in a message.
+ARGUMENTS: dict[str, tuple[Any, str]] = {
+    "options": (Options, "an s3unzip.Options(...)"),
+    "limits": (Limits, "an s3unzip.Limits(...)"),
+    "stores": (StoreConfig, "an s3unzip.StoreConfig(...)"),
+    "tuning": (Tuning, "an s3unzip.Tuning(...)"),
+    "password": ((str, bytes, bytearray, memoryview), "text or bytes"),
+    "workers": (SupportsFloat, "a number"),
+    "max_cost": (SupportsFloat, "a number"),
+    "at_once": (SupportsIndex, "a whole number"),
+    "delete_extra": (Callable, "a function"),
+}
+
+
+def check_arguments(**arguments: object) -> None:
+    """Refuse arguments of a public function that have a wrong class; None is allowed."""
+    for name, argument in arguments.items():
+        if argument is not None and not isinstance(argument, ARGUMENTS[name][0]):
+            raise UsageError(f"{name}: give {ARGUMENTS[name][1]}, not a {type(argument).__name__}")
 
 
 def as_text(location: object) -> str:
@@ -47,15 +62,24 @@ def at_endpoint(
         stores: how to reach S3 and web servers. None means the defaults of boto3.
         endpoint_url: URL of the S3 server. None means the URL in `stores`.
     """
-    check_type("stores", stores, StoreConfig)
+    check_arguments(stores=stores, at_once=at_once)
     if at_once < 1:
         raise UsageError(f"at_once must be at least 1; it is {at_once}")
     config = stores or StoreConfig()
-    return replace(
-        config,
-        endpoint_url=endpoint_url or config.endpoint_url,
-        connections=max(config.connections, at_once),
-    )
+    try:
+        config = msgspec.convert(
+            # The URL may be of a class of another library, such as pydantic.
+            msgspec.to_builtins(
+                replace(config, endpoint_url=endpoint_url or config.endpoint_url),
+                builtin_types=(bytes, bytearray, memoryview),  # these stay bytes, and are refused
+                enc_hook=str,
+            ),
+            StoreConfig,
+            strict=False,
+        )
+    except msgspec.ValidationError as error:
+        raise UsageError(f"stores or endpoint_url: {error}") from None
+    return replace(config, connections=max(config.connections, at_once))
 
 
 def make_policy(
@@ -69,13 +93,15 @@ def make_policy(
     `Limits.key_bytes` limits the part of a key below the destination. In a folder, keys begin with
     the folder's path, so its length is added to the limit.
     """
-    check_type("options", options, Options)
-    check_type("limits", limits, Limits)
+    check_arguments(options=options, password=password, limits=limits)
     limits = limits or read_limits()
+    if not all(isinstance(limit, SupportsFloat) for limit in astuple(limits)):
+        raise UsageError(f"limits: all of them must be numbers: {limits}")
     if destination is not None and destination.store.has_folders:
         limits = replace(limits, key_bytes=limits.key_bytes + len(os.fsencode(destination.key)))
     if isinstance(password, str):
-        password = password.encode()
+        # Variables and arguments of a process may hold bytes that are not UTF-8.
+        password = password.encode(errors="surrogateescape")
     return Policy(
         lenient=options.lenient, encoding=options.encoding, password=password, limits=limits
     )
@@ -137,7 +163,7 @@ def parse_after_success(
         rule = AfterSuccess(SourceAction.DELETE)
         check_after_success(rule, options, "--after-success")
         return rule
-    action, _, tag = text.partition("=")
+    action, _, tag = str(text).partition("=")  # a caller may pass another class
     if action != "tag" or not tag:
         raise UsageError(f"after success: {text!r} must be delete or tag=NAME=VALUE")
     name, equals, value = tag.partition("=")

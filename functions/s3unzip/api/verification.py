@@ -440,18 +440,21 @@ class _ObjectComparison:
         # Unlike `unlisted`, this set does not shrink: a member that is listed twice is never extra.
         # An extra key that is listed twice counts twice, because there may be too many to collect.
         not_extra = {stop, *unlisted}  # `stop` may be listed, but belongs to the next range
-        list_page = partial(self.calls.paced, "list")
-        for page in list_pages(self._destination, self._prefix, list_page, start, last=stop):
+        for page in list_pages(
+            self._destination, self._prefix, partial(self.calls.paced, "list"), start, last=stop
+        ):
             if self.calls.has_ended:  # another thread has failed
                 return
             if not (page.in_order or any_order):
                 raise UnorderedListError(f"{self._prefix}: the store lists keys out of order")
-            extra = [
-                Difference(listed.key, Kind.EXTRA, found=show_count(listed.size, "byte"))
-                for listed in page.objects
-                if listed.key not in not_extra
-            ]
-            self._add(extra, {})
+            self._add(
+                [
+                    Difference(listed.key, Kind.EXTRA, found=show_count(listed.size, "byte"))
+                    for listed in page.objects
+                    if listed.key not in not_extra
+                ],
+                {},
+            )
             pairs: list[tuple[_Expected, StoredObject]] = []
             for listed in page.objects:
                 member = unlisted.pop(listed.key, None)  # None also if the key is listed again

@@ -152,7 +152,7 @@ def _extract_one(request: Request, arguments: Arguments, stores: StoreConfig) ->
         if arguments.delete_extra is not None:
             check_safe_to_delete(request, stores.work, machine.context.stores)
             confirm_deletion = output.confirm_deletion
-        report = extract_one(machine, request, output, warn, confirm=confirm_deletion)
+        report = extract_one(machine, request, warn, confirm=confirm_deletion)
     if output.objection:  # the archive is extracted, but extra objects are kept
         return 1
     return exit_code(report, output.nested_runs)
@@ -273,7 +273,7 @@ def _extract_next(machine: "Machine", request: Request, display: _BatchDisplay) 
     # JSON cannot contain the surrogates that stand for undecodable bytes of a file name.
     source = str(request.source.public).encode(errors="backslashreplace").decode()
     try:
-        report = extract_one(machine, request, display, warnings.append)
+        report = extract_one(machine, request, warnings.append)
     except InterruptedRunError:  # ends the batch, unlike all other errors
         raise
     except S3UnzipError as error:

@@ -83,7 +83,7 @@ class Machine:
         self.context = context
         self._config = stores
         self._home = stores.work.key
-        self._progress = context.progress or Progress()
+        self.progress = context.progress or Progress()
         self._workers = workers
         # The outermost run, if this machine extracts nested archives. Stopping that run also stops
         # this machine.
@@ -119,7 +119,7 @@ class Machine:
         # Either store might ask the user for an MFA code: show no progress before both are reached.
         tail = read_tail(context.stores.source(request.source), request.source, context, calls)
         sign_in(self._config, request.destination)
-        self._progress.phase("plan")
+        self.progress.phase("plan")
         # A web server might not report when the archive was modified. Then look for an earlier run
         # of this version, whose id differs only in the time, and take the time of that run, so that
         # both runs have the same id.
@@ -189,7 +189,7 @@ class Machine:
             show(plan)
         run_step = Step(plan.run, self.context, self.context.calls())
         try:
-            self._progress.phase("check")
+            self.progress.phase("check")
             remove_leftovers(run_step)
             forget_lost(run_step, self._home)
             note_start(self._home, run)
@@ -258,14 +258,13 @@ class Machine:
             ) from interrupt
         except S3UnzipError as error:
             return NestedRun(request.source.key, reason="not-begun", message=str(error)), None
-        result = NestedRun(
+        return NestedRun(
             request.source.key,
             report.run,
             report.verdict,
             reason=report.reason,
             message=report.message,
-        )
-        return result, report
+        ), report
 
     @cached_property
     def _inner(self) -> Machine:
@@ -341,11 +340,11 @@ class Machine:
         # The tasks of a large round are only in its record.
         tasks = state.tasks or list(records.read_round(state.round))
         has_scans = any(task.kind is TaskKind.SCAN for task in tasks)
-        self._progress.phase("scan" if has_scans else "extract")
+        self.progress.phase("scan" if has_scans else "extract")
         fault = self._workers.do_all(
             run, tasks, state.workers, self.outermost_run or records, new_run=is_first
         )
-        self._progress.phase("link" if has_scans else "report")
+        self.progress.phase("link" if has_scans else "report")
         return _settle_round(state, records, self.context, fault)
 
 

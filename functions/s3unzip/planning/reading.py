@@ -144,12 +144,14 @@ def _make_selection(request: Request, template: KeyTemplate, pin: Pin) -> Select
 def _narrow_to_budget(policy: Policy, budget: Budget | None) -> Policy:
     if budget is None:  # the archive is not nested
         return policy
-    limits = replace(
-        policy.limits,
-        members=min(policy.limits.members, budget.members),
-        total_size=min(policy.limits.total_size, budget.size),
+    return replace(
+        policy,
+        limits=replace(
+            policy.limits,
+            members=min(policy.limits.members, budget.members),
+            total_size=min(policy.limits.total_size, budget.size),
+        ),
     )
-    return replace(policy, limits=limits)
 
 
 def folder_keys(reading: Reading, options: Options) -> Iterator[str]:

@@ -270,10 +270,12 @@ def near_names(name: str, paths: Iterable[str]) -> tuple[str, ...]:
         return tuple(with_ending[:MAX_NEAR])
     # The time to compare two names grows roughly with the square of their length, so a long name is
     # compared with fewer paths.
-    max_paths = MAX_PAIRS // max(1, len(lower_name) ** 2)
-    by_lower = {path.lower(): path for path in compared[:max_paths]}
-    similar = difflib.get_close_matches(lower_name, by_lower, MAX_NEAR)
-    return tuple(by_lower[path] for path in similar)
+    by_lower = {
+        path.lower(): path for path in compared[: MAX_PAIRS // max(1, len(lower_name) ** 2)]
+    }
+    return tuple(
+        by_lower[path] for path in difflib.get_close_matches(lower_name, by_lower, MAX_NEAR)
+    )
 
 
 def _near_glob(pattern: str, paths: Callable[[], Iterable[str]]) -> tuple[str, ...]:
@@ -299,5 +301,8 @@ def _near_suffix(pattern: str, paths: Iterable[str]) -> tuple[str, ...]:
     by_suffix: dict[str, list[str]] = {}
     for path in islice(paths, MAX_COMPARED):
         by_suffix.setdefault(PurePosixPath(path).suffix, []).append(path)
-    similar = difflib.get_close_matches(suffix, filter(None, by_suffix), 1)  # at most one suffix
-    return tuple(path for near in similar for path in by_suffix[near][:MAX_NEAR])
+    return tuple(
+        path
+        for near in difflib.get_close_matches(suffix, filter(None, by_suffix), 1)  # at most one
+        for path in by_suffix[near][:MAX_NEAR]
+    )

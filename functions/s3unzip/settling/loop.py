@@ -124,8 +124,9 @@ def begin_run(
             return Settled(Next(archive.run, "done"), report, is_first=False)
     plan = _plan_archive(request, archive, context, calls, begins_anew=begins_anew, check=check)
     if isinstance(plan, Report):
-        records = RunRecords.open(context.stores, plan.run, calls)
-        report, is_first = write_report(plan, records, began, renderer=context)
+        report, is_first = write_report(
+            plan, RunRecords.open(context.stores, plan.run, calls), began, renderer=context
+        )
         if archive.run is None:  # return the refusal, even if this run has a better report
             report = plan
         return Settled(Next(plan.run, "done"), report, is_first=is_first)

@@ -235,6 +235,21 @@ REFUSED: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         UsageError,
         "stores: give an s3unzip.StoreConfig",
     ),
+    "a number as password": (
+        lambda: s3unzip.open_archive(io.BytesIO(RAW), password=1234),  # type: ignore[arg-type]  # as above
+        UsageError,
+        "password: give text or bytes, not a int",
+    ),
+    "a text as limit": (
+        lambda: s3unzip.open_archive(io.BytesIO(RAW), limits=s3unzip.Limits(members="2")),  # type: ignore[arg-type]  # as above
+        UsageError,
+        "limits: all of them must be numbers: .*members='2'",
+    ),
+    "a text as a number of requests": (
+        lambda: s3unzip.verify("a.zip", "out", at_once="8"),  # type: ignore[arg-type]  # as above
+        UsageError,
+        "at_once: give a whole number, not a str",
+    ),
     "a name that nobody has": (
         lambda: _open(RAW, Options(names=("nobody",))),
         NothingSelectedError,
@@ -350,11 +365,13 @@ def test_the_path_of_an_extracted_member_exists(
 
 
 def test_an_object_of_an_extracted_member(account: Account) -> None:
-    """`extract` returns the URL of an object."""
+    """`extract` returns the URL of an object. An endpoint may be of a class that is not `str`."""
     account.client("s3").create_bucket(Bucket="arrivals")
     account.put("a.zip", RAW)
     assert (
-        s3unzip.open_archive("s3://arrivals/a.zip").extract("a/one.txt", "s3://arrivals/out")
+        s3unzip.open_archive(
+            "s3://arrivals/a.zip", endpoint_url=type("Url", (str,), {})(account.url)
+        ).extract("a/one.txt", "s3://arrivals/out")
         == "s3://arrivals/out/a/one.txt"
     )
 
@@ -651,6 +668,16 @@ def test_options_take_lists_and_texts() -> None:
             "members that are not extracted would be lost",
         ),
         ({"max_cost": -1.0}, "cost limit"),
+        ({"max_cost": "5"}, "^max_cost: give a number, not a str"),
+        ({"workers": "2"}, "^workers: give a number, not a str"),
+        ({"tuning": {"max_workers": 2}}, r"^tuning: give an s3unzip\.Tuning\(\.\.\.\), not a dict"),
+        ({"delete_extra": True}, "^delete_extra: give a function, not a bool"),
+        ({"after_success": True}, "'?True'? must be delete or tag=NAME=VALUE"),
+        ({"endpoint_url": b"http://host"}, r"endpoint_url: .*got `bytes` - at `\$\.endpoint_url`"),
+        (
+            {"stores": StoreConfig(destination_owner=111122223333)},  # type: ignore[arg-type]
+            "stores or endpoint_url: Expected `str .*, got `int` - at `.*destination_owner`",
+        ),
         (
             {"options": Options(key_template="a/../{name}")},
             "'a/../{name}' leaves the destination's prefix",
