@@ -586,7 +586,7 @@ class WrittenObjects:
     def __init__(self) -> None:
         # The CRC-32 and the digest of the ETag of each object, in 20 bytes. To save memory, they
         # are keyed by the hash of key and size. If two objects have the same hash, the later one is
-        # kept. The earlier one does not match, so another request proves its content.
+        # kept. `match` does not find the earlier one, so a request proves its content.
         self._digests: dict[int, bytes] = {}
         self.runs: list[str] = []  # ids of the runs that wrote these objects
 

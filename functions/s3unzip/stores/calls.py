@@ -246,7 +246,7 @@ class Calls:
                     # Time spent by the consumer does not count against the store.
                     progress.began += self._clock.now() - paused
                     if slow_fault is not None and position < want.stop:
-                        raise slow_fault  # handled below, as if the body were cut short
+                        raise slow_fault  # handled below, as if the body were cut short here
             except ServiceFaultError as fault:
                 if not self._wait_for_retry(progress, (store, "get"), fault):
                     raise
