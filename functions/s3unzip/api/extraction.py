@@ -105,7 +105,7 @@ def extract(  # noqa: PLR0913 - options of a public function
     policy = make_policy(options or Options(), password, target, limits)
     options = _note_password(options or Options(), password)
     request = make_request(parse_source(as_text(source)), target, options, after_success)
-    if delete_extra is not None:  # refuse a run that might delete objects that somebody needs
+    if delete_extra is not None:  # `str`: messages use the names that options have in Python
         check_safe_to_delete(request, config.work, OpenedStores(config), "delete_extra", naming=str)
     with open_machine(config, policy, tuning, workers, progress=progress) as machine:
         return extract_one(machine, request, warn, delete_extra, max_cost=max_cost)
