@@ -442,5 +442,6 @@ def _send_batch(client: Any, queue: str, messages: Sequence[dict[str, str]]) -> 
             break
     raise ServiceFaultError(
         f"the queue did not accept {len(messages)} messages: "
-        f"{first_refusal['Code']}: {first_refusal.get('Message', '')}"
+        f"{first_refusal['Code']}: {first_refusal.get('Message', 'no message')}; give the command "
+        "again: no archive is extracted twice"
     )
