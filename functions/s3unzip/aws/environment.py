@@ -380,9 +380,7 @@ def read_secret(ref: str, client: SecretsManagerClient) -> bytes:
         error_type = SECRET_ERRORS.get(code, errors.ServiceFaultError)
         message = f"secret {name}: {code}"
         if error_type is errors.AccessDeniedError:
-            message += (
-                "; the function needs secretsmanager:GetSecretValue, and kms:Decrypt for its key"
-            )
+            message += "; secretsmanager:GetSecretValue is needed, and kms:Decrypt for its key"
         raise error_type(message) from error
     except BotoCoreError as error:
         raise errors.ServiceFaultError(f"secret {name}: {type(error).__name__}") from error
