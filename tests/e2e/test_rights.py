@@ -409,7 +409,7 @@ def submit(scanned: DeployedPipeline, key: str, sender: str = "s3unzip.submit") 
     event = {
         "detail-type": "Object Created",
         "source": sender,
-        "time": "2026-01-01T00:00:00Z",
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "detail": {"bucket": {"name": scanned.outputs["IngestBucket"]}, "object": {"key": key}},
     }
     send(scanned, [json.dumps(event)])

@@ -45,6 +45,7 @@ from s3unzip import errors
 from s3unzip.aws.environment import LambdaConfig, load_config
 from s3unzip.aws.events import (
     CLOCK_SECONDS,
+    OWN_SENDERS,
     ArchivePut,
     passes_scan,
     read_puts,
@@ -167,10 +168,9 @@ def _handle_put(put: ArchivePut, request: Request, invocation: Invocation, attem
     has_report = _finish_older_runs(put, invocation, current_run=archive and archive.run)
     if archive is None or has_report:  # if necessary, `end_run` has extracted the current version
         return
-    version = put.version_id or put.etag  # None: the event comes from `submit`
-    # An old event of S3 may come from the dead-letter queue, after attempts that are not counted in
-    # `attempts`. The first delivery of an event from `submit` has nothing to repair.
-    if attempts > 1 or version is not None:
+    version = put.version_id or put.etag  # None: the event comes from `submit`, or was made by hand
+    # `attempts` leaves out those before the dead-letter queue. An event made by hand has none.
+    if attempts > 1 or version is not None or put.sender.startswith(OWN_SENDERS):
         cause = f"{put.source} {put.time} {version or ''}"
         extract_current_version(request, cause, invocation.config, invocation.context)
 

@@ -55,8 +55,11 @@ def deny(asked: Asked) -> Reply:
 def refuse(asked: Asked, code: str, status: int) -> Reply:
     """Answer a request with an error, in the words of its protocol."""
     if b"Action=" in asked.body:  # query
-        body = f"<ErrorResponse><Error><Code>{code}</Code></Error></ErrorResponse>"
-        return Reply(status, body.encode(), {"Content-Type": "text/xml"})
+        return Reply(
+            status,
+            f"<ErrorResponse><Error><Code>{code}</Code></Error></ErrorResponse>".encode(),
+            {"Content-Type": "text/xml"},
+        )
     if "x-amz-target" in asked.headers:  # JSON
         return Reply(status, json.dumps({"__type": f"{code}Exception"}).encode())
     lambda_paths = ("/2015-03-31/", "/2016-08-19/", "/2019-09-30/")
@@ -152,8 +155,12 @@ class Site:
             }
             for number, body in enumerate(texts)
         ]
-        answer = intake.handler({"Records": records}, self.invocation)
-        return [message["itemIdentifier"] for message in answer["batchItemFailures"]]
+        return [
+            message["itemIdentifier"]
+            for message in intake.handler({"Records": records}, self.invocation)[
+                "batchItemFailures"
+            ]
+        ]
 
     def work(self, run: str, number: int = 1) -> None:
         execution = execution_name(run, number)
@@ -169,12 +176,17 @@ class Site:
     def tasks(self, step: dict[str, Any]) -> list[dict[str, Any]]:
         if step["next"] == "few":
             return list(step["tasks"])
-        body = self.account.objects("work", step["list"])[step["list"]]
-        return [json.loads(line) for line in body.splitlines()]
+        return [
+            json.loads(line)
+            for line in self.account.objects("work", step["list"])[step["list"]].splitlines()
+        ]
 
     def given(self, execution: str) -> dict[str, Any]:
-        described = self._machines.describe_execution(executionArn=self._arn(execution))
-        return dict(json.loads(described["input"]))
+        return dict(
+            json.loads(
+                self._machines.describe_execution(executionArn=self._arn(execution))["input"]
+            )
+        )
 
     def report(self, run: str) -> Report:
         return self.runs.records(run).read_report()

@@ -33,6 +33,8 @@ from tests.support.servers import Reply
 from tests.support.zips import Entry, build, build_split, part_names
 from tests.unit.operate.conftest import GOOD, Site, answering, make_bad
 
+MACHINES = get_backend("stepfunctions")  # of moto, by account and region
+
 
 def test_all_runs_are_one_list(site: Site) -> None:
     """Those at work and those that ended, also without an execution, as many as asked for."""
@@ -83,7 +85,6 @@ def test_a_run_is_found_by_its_beginning(site: Site) -> None:
 def test_a_stop_that_comes_too_late(site: Site) -> None:
     """A run that ends just before its stop was not stopped; a refusal of any other is an error."""
     run, runs = site.begin("a.zip"), site.runs
-    backend = get_backend("stepfunctions")["123456789012"]["us-east-1"]
     ending: list[Any] = []
 
     def refuse(**_: object) -> None:
@@ -94,7 +95,7 @@ def test_a_stop_that_comes_too_late(site: Site) -> None:
     runs.client("stepfunctions").meta.events.register_first("before-call.sfn.StopExecution", refuse)
     with pytest.raises(S3UnzipError, match="states:StopExecution"):
         runs.stop(run)
-    ending += backend.state_machines[0].executions
+    ending += MACHINES["123456789012"]["us-east-1"].state_machines[0].executions
     assert (runs.stop(run), runs.state(run)) == (False, "SUCCEEDED")
 
 
@@ -151,8 +152,7 @@ def test_a_stopped_run_is_resumed(site: Site) -> None:
     assert runs.find_final_report(run) == site.report(run)
     assert (site.report(run).verdict, site.report(run).extracted) == (Verdict.COMPLETED, 2)
     # Step Functions redrives the first execution.
-    backend = get_backend("stepfunctions")["123456789012"]["us-east-1"]
-    backend.state_machines[0].executions[0].status = "RUNNING"
+    MACHINES["123456789012"]["us-east-1"].state_machines[0].executions[0].status = "RUNNING"
     with pytest.raises(UsageError, match="for it to end: s3unzip watch"):
         runs.resume(run)
     assert (runs.stop(run), runs.state(run)) == (True, "ABORTED")
@@ -348,9 +348,15 @@ def test_commands_pay_where_the_requester_pays(site: Site, tmp_path: Path) -> No
         # `make put` finds that the run has begun, whenever it puts the archive.
         account.put(f"runs/{begun:%Y-%m-%d/%H%M%S}-paid-0/report.json", b"", "work")
     (tmp_path / "paid.zip").write_bytes(GOOD)
-    paid = load_environment("dev", settings={"stack.name": "paid"})
     account.asked.clear()
-    deployment.put(deployment.Arguments(paid, (), yes=True, archive=tmp_path / "paid.zip"))
+    deployment.put(
+        deployment.Arguments(
+            load_environment("dev", settings={"stack.name": "paid"}),
+            (),
+            yes=True,
+            archive=tmp_path / "paid.zip",
+        )
+    )
     runs = DeployedRuns("paid", StoreConfig(endpoint_url=account.url))
     assert list_archives(["s3://arrivals/"], runs) == ({"paid.zip": len(GOOD)}, 0)
     assert find_missing(runs, 0.0).archives == 1
@@ -383,6 +389,23 @@ def test_runs_under_earlier_settings_count(site: Site) -> None:
     site.account.put("lost.zip", GOOD)
     missing = find_missing(site.runs, 0.0)
     assert ([lost.source.key for lost in missing.unsettled], missing.running) == (["lost.zip"], 1)
+
+
+def test_an_event_of_submit_that_was_a_dead_letter(site: Site) -> None:
+    """Its first attempts may have written an older version over the members of the newest one."""
+    run = site.extract("a.zip")
+    site.take(
+        json.dumps(
+            {
+                "detail-type": "Object Created",
+                "source": "s3unzip.submit",
+                "time": "2026-01-01T00:00:01Z",
+                "detail": {"bucket": {"name": "arrivals"}, "object": {"key": "a.zip"}},
+            }
+        )
+    )
+    (again,) = {*site.account.executions()} - {execution_name(run)}
+    assert again.endswith("-again")
 
 
 def test_a_lost_event_is_queued_again(site: Site) -> None:
