@@ -222,16 +222,25 @@ def test_local_run_gives_the_same_report(pipeline: DeployedPipeline, operator: P
     } == pipeline.members("same/")
 
 
-def test_run_above_the_cost_limit(pipeline: DeployedPipeline) -> None:
-    """A run whose estimate is above the environment's limit is refused before its first PUT."""
-    with with_variables(pipeline, "intake", {Variable.MAX_COST.value: "0.000001"}):
-        report = pipeline.extract("dear.zip", build(*members_of(50)))
-    assert (report.verdict, report.reason) == (Verdict.REJECTED, "budget")
-    assert pipeline.member_keys("dear/") == []
-
-
 # No direct run.
 LARGE = build(*(Entry(f"f{n}", b"x") for n in range(settings.Tuning().max_direct_members + 1)))
+
+
+@pytest.mark.parametrize(
+    ("limit", "body"),
+    [
+        ("0.000001", build(*members_of(50))),
+        ("0.0128", LARGE),  # enough for a direct run of this archive, which is too large for one
+    ],
+)
+def test_run_above_the_cost_limit(pipeline: DeployedPipeline, limit: str, body: bytes) -> None:
+    """A run whose estimate is above the environment's limit is refused before its first PUT."""
+    with with_variables(pipeline, "intake", {Variable.MAX_COST.value: limit}):
+        report = pipeline.extract(f"dear-{limit}.zip", body)
+    assert (report.verdict, report.reason) == (Verdict.REJECTED, "budget")
+    assert pipeline.member_keys(f"dear-{limit}/") == []
+
+
 NEXT = re.compile(r'"archive not taken".*?"next_seconds": ?([0-9.]+)')
 
 

@@ -353,7 +353,7 @@ class _MemoryRun:
             tuning=tuning,
             stores=self,  # the stores of the function, except that `run_store` is in memory
             archive_end=archive.tail.data,
-            platform=context.platform and replace(context.platform, direct=True),
+            platform=context.platform and replace(context.platform, direct=has_one_worker),
             initial_concurrency=FIRST_PUTS,
         )
 
