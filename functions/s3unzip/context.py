@@ -35,10 +35,10 @@ class Progress:
     def finished(self, counts: Mapping[str, int]) -> None:
         """Receive what was added to the counts since the last call.
 
-        The counts are: members extracted, unchanged and failed; bytes read, copied and written; and
-        bytes of work done. The sum of `bytes_done` over all calls grows up to `PlanSummary.work`;
-        after that, the work of nested archives is added. No value is negative, and repeated work is
-        counted only once.
+        The counts are the members `extracted`, `unchanged` and `failed`, the bytes `bytes_read` and
+        `bytes_written`, and the work `bytes_done`. The sum of `bytes_done` over all calls grows up
+        to `PlanSummary.work`; after that, the work of nested archives is added. No value is
+        negative, and repeated work is counted only once.
         """
 
     def failed(self, outcomes: Sequence[Outcome]) -> None:

@@ -58,7 +58,7 @@ _ADVICE = {
     "bomb-ratio": "The member is damaged or a ZIP bomb: do not extract it. " + NEW_COPY,
     "high-ratio": NOTHING_TO_DO,
     "duplicate-name": "--exclude leaves members out, and --lenient writes the last member of each "
-    "key, with a warning. If the key template makes the keys equal, give another --key-template.",
+    "key, with a warning. If --key-template gives members the same key, use another one.",
     "file-dir-prefix-conflict": "Nothing to do for S3, which keeps both. In a folder, a member "
     "without content becomes the folder, and one with content fails (name-is-folder).",
     "case-collision": "Use a destination that distinguishes upper and lower case, such as S3.",
@@ -77,11 +77,11 @@ _ADVICE = {
     "s3unzip resume does not read these members.",
     "encrypted-directory": DECRYPT,
     "strong-encryption": DECRYPT,
-    "wrong-password": "Try again with the right password, in --password-file or S3UNZIP_PASSWORD: "
-    "s3unzip resume RUN --failed. In an environment, put it into the secret first.",
-    "aes-mac-mismatch": "Check the password. If it was wrong, try again with the right one, in "
-    "--password-file or S3UNZIP_PASSWORD: s3unzip resume RUN --failed. If it was right, the member "
-    "is damaged. " + NEW_COPY,
+    "wrong-password": "Give the right password in --password-file or S3UNZIP_PASSWORD, and try "
+    "again: s3unzip resume RUN --failed. In an environment, put it into the secret first.",
+    "aes-mac-mismatch": "Check the password. If it was wrong, give the right one in "
+    "--password-file or S3UNZIP_PASSWORD, and try again: s3unzip resume RUN --failed. If it was "
+    "right, the member is damaged. " + NEW_COPY,
     "unsupported-method": EXTRACT_LATER,
     "patch-data": EXTRACT_LATER,
     "symlink": "Links are not created. --lenient writes a text file with the path of the link's "
@@ -116,8 +116,8 @@ NOT_FROM_CHECKS = {
         "names none. Resuming does not help, because a run keeps its options.",
     ),
     "name-is-folder": Explanation(
-        "The member has the same name as a folder of other members, and a file system cannot hold "
-        "both.",
+        "The member has the same name as a folder that contains other members, and a file system "
+        "cannot hold both.",
         "Write to S3, which keeps both, or leave one of them out with --exclude.",
     ),
     "name-refused": Explanation(

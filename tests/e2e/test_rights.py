@@ -452,7 +452,7 @@ def test_only_the_scanned_version_is_opened(scanned: DeployedPipeline) -> None:
     key = "in/replaced.zip"
     older, newer = (_put(scanned, key, text) for text in (b"older", b"newer"))
     scan(scanned, key, older)
-    await_value(scanned, lambda: "the current version has another scan" in scanned.logs())
+    await_value(scanned, lambda: "the scan is of another version" in scanned.logs())
     wait_until_idle(scanned)
     assert scanned.find_run(key) is None
     scan(scanned, key, newer)

@@ -201,7 +201,7 @@ def _may_open(put: ArchivePut, archive: ArrivedArchive, invocation: Invocation) 
     config = invocation.config
     pin = archive.tail.pin
     if put.scan is not None and not put.is_of(pin):
-        logger.info("the current version has another scan", source=str(put.source))
+        logger.info("the scan is of another version", source=str(put.source))
         return False
     # `_handle_put` has checked the scan in an event. Without a malware gate, no scan is needed.
     if put.scan is not None or not config.scan:
