@@ -40,7 +40,7 @@ def open_context(
         config: how to reach the stores; each store is opened on its first use.
         policy: the rules and limits for archives.
         tuning: the tuning of the run.
-        clock: the clock of the process; it can be stopped to end a task.
+        clock: the clock of the process; once it is stopped, the current task has no time left.
         progress: receives the counts; None: they are not shown.
         ask: requests keys from the main process; None in the main process itself.
     """
@@ -60,7 +60,7 @@ class AttemptEnd(Struct, frozen=True):
     """How one attempt at a task ended."""
 
     error: S3UnzipError | None = None
-    lost: bool = False  # ended by this machine, not by a store; its counts may not be on record
+    lost: bool = False  # a lack of memory or the worker's death ended it; it may have no record
     worker_died: bool = False  # the worker process died; `lost` is then also True
 
 

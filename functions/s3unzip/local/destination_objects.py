@@ -66,8 +66,8 @@ def check_destination(request: Request, reading: Reading, context: Context) -> N
     if request.options.as_gzip is not None:  # a gzip file is about as large as the compressed data
         size = reading.index.selected.compressed_size
     rule = request.after_success
-    # If the disk gives several members one file, a lenient run keeps the last of these members,
-    # unless the run then deletes the archive, the only copy of the others.
+    # Some warnings are about names that are the same file on some disks. A lenient run keeps the
+    # last member of such a file, unless it then deletes the archive, the only copy of the others.
     keeps_last = request.options.lenient and (rule is None or rule.action is SourceAction.TAG)
     destination.check_ready(size, {} if keeps_last else reading.index.warnings)
 
@@ -154,12 +154,12 @@ def _decide_members(
     )
     for row in rows:
         outcome = outcomes.get(row.member.index)
-        # Any other outcome is the refusal by `OnConflict.NEVER`, which is decided below.
+        # Any other outcome is a refusal by `OnConflict.NEVER`; the next branch decides all of them.
         if outcome is not None and outcome.status is Status.UNCHANGED:
             yield Decision(row.key, row.member.size, "unchanged")
         elif request.options.on_conflict is OnConflict.NEVER and (
             row.key in listed_keys
-            # With `never`, folders and symbolic links also stay, but a listing omits them.
+            # With `never`, folders and symbolic links also remain, but a listing omits them.
             or (request.destination.store.has_folders and os.path.lexists(row.key))
         ):
             yield Decision(row.key, row.member.size, "refuse", reason="exists")
@@ -178,10 +178,10 @@ def _decide_members(
 
 
 def _is_blocked(path: str) -> bool:
-    """Return whether a run cannot write a file at `path`, because of a folder or a file.
+    """Return whether there is a folder at `path`, or a file in the place of a folder above it.
 
-    There may be a folder at `path`, or a file in the place of a folder above it. A file or a
-    symbolic link at `path` is no obstacle, because a run replaces it.
+    A run cannot write a file there. A file or a symbolic link at `path` is no obstacle, because a
+    run replaces it.
     """
     try:
         return S_ISDIR(Path(path).lstat().st_mode)
@@ -212,7 +212,7 @@ def check_safe_to_delete(
     check_delete_extra(request.options, option, naming)
     target = request.destination
     prefix = parse_template(request).prefix
-    # Without a key prefix of its own, the run would clear a whole bucket or folder.
+    # Without a key prefix, a run would clear a whole bucket or folder, whose path is `target.key`.
     if not prefix or (target.store.has_folders and prefix == target.key):
         container = "folder" if target.store.has_folders else "bucket"
         raise UsageError(
@@ -256,14 +256,14 @@ def clear_extra(
     objects = _list_objects(run.destination, run.key_prefix, context, calls)
     extra = [objects[key] for key in sorted(objects.keys() - members)]
     unlisted = sorted(members - objects.keys())
-    if extra and unlisted:  # a member's object may be listed under a name in another case
+    if extra and unlisted:  # an object may be listed under a name that differs in case
         raise StorageError(
             f"{OPTION}: nothing is deleted: the destination does not list {unlisted[0]}, perhaps "
             "because its disk ignores upper and lower case; rename what had that name before"
         )
+    # A run that began after `check_safe_to_delete` may have written these objects. Without
+    # `connections`, the other runs are unknown.
     if extra and context.connections is not None:
-        # A run that began after `check_safe_to_delete` may have written these objects. Without
-        # `connections`, there is no list of the other runs.
         _refuse_other_archives(
             run,
             replace(run.destination, key=run.key_prefix),
@@ -317,19 +317,19 @@ def _list_objects(
     }
 
 
-def _is_within(location: Location, above: Location) -> bool:
-    """Return whether `location` is `above` or below it; symbolic links are resolved first."""
-    if (location.scheme, location.bucket) != (above.scheme, above.bucket):
+def _is_within(location: Location, outer: Location) -> bool:
+    """Return whether `location` is `outer` or lies below it; symbolic links are resolved first."""
+    if (location.scheme, location.bucket) != (outer.scheme, outer.bucket):
         return False
     if not location.store.is_local:
-        return location.key.startswith(above.key)  # `above.key` ends with a slash
-    return Path(location.key).resolve().is_relative_to(Path(above.key).resolve())
+        return location.key.startswith(outer.key)  # `outer.key` ends with a slash
+    return Path(location.key).resolve().is_relative_to(Path(outer.key).resolve())
 
 
 def _refuse_other_archives(
     request: Request, cleared: Location, home: Location, stores: Stores, *, option: str
 ) -> None:
-    """Raise an error if a run of another archive wrote at, above or below `cleared`.
+    """Raise an error if the prefix of another archive's run contains `cleared` or lies in it.
 
     Runs of the archive in `request` are no reason to refuse. `cleared` is the prefix whose extra
     objects are to be deleted. The records of the runs are below `home`, and `stores` reads them.

@@ -89,7 +89,7 @@ class Machine:
         # this machine.
         self.outermost_run: RunRecords | None = None
         self._resources = ExitStack()  # the workers, the lock, and the machine for nested archives
-        # Holds the lock of the latest run.
+        # Holds the lock of the latest run until the next is locked. On exit, the workers end first.
         self._run_lock = self._resources.enter_context(ExitStack())
         self._resources.callback(workers.close)
 
@@ -120,9 +120,8 @@ class Machine:
         tail = read_tail(context.stores.source(request.source), request.source, context, calls)
         sign_in(self._config, request.destination)
         self.progress.phase("plan")
-        # A web server might not report when the archive was modified. Then look for an earlier run
-        # of this version, whose id differs only in the time, and take the time of that run, so that
-        # both runs have the same id.
+        # A web server might not report when the archive was modified. The id of an earlier run of
+        # this version then differs only in the time. Take its time, so that both have the same id.
         if tail.modified is None:
             recorded_time = find_latest_time(
                 self._config.work, run_id(request, tail.pin, modified=None)
@@ -131,7 +130,7 @@ class Machine:
         run = run_id(request, tail.pin, tail.modified)
 
         def prepare(reading: Reading) -> None:
-            """Raise an error if the run may not begin; otherwise, forget the earlier run."""
+            """Raise an error if the run may not begin, or else delete an earlier run's records."""
             check_selection(request.options, reading.index, warn)
             if max_cost is not None:
                 self._check_cost(request, reading, max_cost)
@@ -195,14 +194,13 @@ class Machine:
             note_start(self._home, run)
         except UnreadableRecordError as damage:
             # Without all records, lost members cannot be determined. A report of the damage makes
-            # `loop.resume` plan the run again and extract all its members. With `over=None`, the
-            # report is written only if there is no other report.
+            # `loop.resume` plan the run again and extract all its members.
             run_step.records.store.delete([REPORT])
             run_step.records.put_report(
                 report_unplanned(
                     run, plan.run, plan.run.pin, stop_for(damage), now=run_step.started
                 ),
-                over=None,
+                over=None,  # the old report was deleted above
             )
         return self._do_rounds(loop.resume(run, self.context, failed=failed))
 
@@ -223,7 +221,7 @@ class Machine:
         try:
             while outer_reports:
                 records = RunRecords.open(self.context.stores, outer_reports.popleft().run)
-                # An earlier call may have recorded that all nested archives have ended.
+                # Written by an earlier call, it would say that all nested archives have ended.
                 records.store.delete([NESTED])
                 run = records.read_plan().run
                 # The results of the refused archives come first.
@@ -240,7 +238,7 @@ class Machine:
                     results.append(result)
                     yield result
                 ended.append((records, results))
-            for records, results in reversed(ended):
+            for records, results in reversed(ended):  # the outermost run is last
                 records.write_nested(results)
         finally:
             make_latest(self._home, report.run)  # the runs of the nested archives began later
@@ -287,7 +285,7 @@ class Machine:
         )
 
     def _lock(self, run: str) -> None:
-        """Unlock the latest run, and lock a run against other processes."""
+        """Unlock the run that was locked last, and lock `run` against other processes."""
         self._run_lock.close()
         self._run_lock.enter_context(lock_run(self._home, run))
 
@@ -328,7 +326,7 @@ class Machine:
                 request=run,
                 pin=run.pin,
             )
-            if report_and_is_first is None:  # impossible, because `request` is known
+            if report_and_is_first is None:  # None only if there is no `request`
                 raise
             return report_and_is_first[0]
         return finish_source(run.after_success, settled.report, context)
@@ -337,7 +335,7 @@ class Machine:
         self, run: Run, state: Next, records: RunRecords, *, is_first: bool
     ) -> loop.Settled:
         """Do the tasks of a round, and settle it."""
-        # The tasks of a large round are only in its record.
+        # The tasks of a large round are not in `state`, but in the round's record.
         tasks = state.tasks or list(records.read_round(state.round))
         has_scans = any(task.kind is TaskKind.SCAN for task in tasks)
         self.progress.phase("scan" if has_scans else "extract")
@@ -374,7 +372,7 @@ def open_machine(
     if "py" not in (sys.executable or "").rpartition("/")[2].lower() or hasattr(sys, "frozen"):
         processes = 1
     tuning = tuning or make_tuning(machine_tuning(processes))
-    tuning = make_tuning(asdict(tuning))  # checks the values of a user's `Tuning`
+    tuning = make_tuning(asdict(tuning))  # only checks the values, which a user may have chosen
     context = open_context(stores, policy, tuning, clock=Clock(), progress=progress)
     # Only this process checks that the stores can be reached.
     open_worker_context = partial(
@@ -392,7 +390,7 @@ def _settle_round(
         state: the state of the run before the round.
         records: the records of the run.
         context: the context of this process.
-        fault: a store did not answer during the round; None: all stores answered.
+        fault: the error of a store that did not answer during the round; None: all answered.
     """
     if fault is not None and records.find_stop() is None:
         records.write_stop(Stop(Verdict.FAILED, SERVICE_FAULT, str(fault)))

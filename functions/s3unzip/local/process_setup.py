@@ -6,10 +6,10 @@ thread and lacks its cached data. With 20,000 small members, this took a third o
 Workers therefore use `SCHED_BATCH` (sched(7)), under which a woken thread preempts no other thread.
 
 A worker allocates and frees buffers all the time, in several threads. By default, glibc returns
-free memory at the top of a heap to the system at once, only to request it again. The kernel's work
-for new pages then costs as much as inflating into them. After the first large buffer is freed,
-glibc also allocates large buffers in the heaps of the threads, where they leave holes. Fixed
-thresholds prevent both problems.
+free memory at the top of a heap to the system at once, only to request it again. The kernel then
+spends as much time on new pages as a worker spends on inflating into them. After the first large
+buffer is freed, glibc also allocates large buffers in the heaps of the threads, where they leave
+holes. Fixed thresholds prevent both problems.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ LOG_LEVEL = "S3UNZIP_LOG_LEVEL"  # inherited by worker processes
 TRIM_THRESHOLD = -1  # M_TRIM_THRESHOLD in malloc.h
 MMAP_THRESHOLD = -3  # M_MMAP_THRESHOLD in malloc.h
 LARGE = 4 * 1024**2  # in bytes; smaller buffers are too frequent for a system call each
-MAX_KEPT = 64 * 1024**2  # maximum number of free bytes at the end of a heap
+MAX_KEPT = 64 * 1024**2  # maximum number of free bytes at the top of a heap
 
 
 class _PrintableFormatter(logging.Formatter):

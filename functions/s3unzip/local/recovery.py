@@ -10,8 +10,8 @@ The rules:
    member counts as done. The next round extracts the lost members again.
 3. Damaged records are treated as missing (`runs.records`). If the records of the plan are damaged,
    it is unknown which members are recorded, so the run begins anew.
-4. A killed worker leaves files whose names begin with the mark of its run. They are removed from
-   the folders of the run's members.
+4. A killed worker leaves files whose names begin with the mark of its run. These files are
+   removed from the folders of the run's members.
 5. The caller holds the lock of the run (`local.runs`), so no other process writes at the same time.
 """
 
@@ -32,7 +32,7 @@ _log = logging.getLogger("s3unzip.recovery")
 
 
 def forget_lost(step: Step, home: str) -> None:
-    """Delete the outcomes of members recorded as done whose files are missing or have changed.
+    """Delete the outcomes of recorded members whose files are missing or have changed.
 
     Does nothing if the destination is not a folder. `home` is the folder that holds the records.
     """
@@ -64,12 +64,12 @@ def remove_leftovers(step: Step) -> int:
     if not isinstance(destination, FolderDestination):
         return 0
     folders = {destination.root_prefix}  # the destination itself and the folders of the members
-    # All slices of a member have the same rows.
-    for rows in {task.rows for task in step.records.tasks()}:
-        folders.update(dirname(row.key) + "/" for row in step.read_rows(rows))
+    # All slices of a member have the same span of the member list.
+    for span in {task.rows for task in step.records.tasks()}:
+        folders.update(dirname(row.key) + "/" for row in step.read_rows(span))
     return sum(destination.remove_own(folder, step.run.id) for folder in folders)
 
 
 def drop_leftovers(step: Step) -> int:
-    """Abort the uploads and remove the files of a run's killed workers; return the total."""
+    """Abort the uploads and remove the files of a run's killed workers; return their number."""
     return abort_leftover_uploads(step, step.records.tasks()) + remove_leftovers(step)

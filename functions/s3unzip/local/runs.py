@@ -11,8 +11,7 @@ next to the runs, that contains the id of its run.
 * The file is written after the upload begins, and removed shortly before or after the upload ends.
   A run may abort its own uploads. It may also abort an upload that has no file, or whose run no
   process is working on.
-* A killed process leaves its files behind. Such files are ignored when no process works on their
-  run.
+* A killed process leaves its files behind. A file is ignored if no process works on its run.
 """
 
 from __future__ import annotations
@@ -133,7 +132,7 @@ def read_boot_id() -> bytes:
     with suppress(OSError):
         return BOOT_ID.read_bytes()
     with suppress(OSError):  # macOS
-        import subprocess  # noqa: PLC0415 - Linux needs it only to start worker processes
+        import subprocess  # noqa: PLC0415 - not needed on Linux
 
         return subprocess.run(
             ["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"], capture_output=True, check=False
@@ -177,11 +176,11 @@ def _scan(folder: str) -> list[os.DirEntry[str]]:
 
 
 def find_latest_time(home: Location, run: str) -> float | None:
-    """Return the time of the latest run whose id differs from `run` at most in the time.
+    """Return the time in the id of the latest run whose id differs from `run` at most in the time.
 
     The time is in Unix seconds. Returns None if there is no such run.
     """
-    return next(  # `known_runs` yields the latest run first
+    return next(  # `known_runs` begins with the run that changed last
         (time_of_run(other) for other in known_runs(home) if other[STEM_AT:] == run[STEM_AT:]), None
     )
 
@@ -220,7 +219,7 @@ class OpenUploads(UploadNotes):
         return owner != run and is_at_work(self._home, owner)
 
     def _path_of(self, upload_id: str) -> Path:
-        """Return the path of an upload's file. An upload id can be too long for a file name."""
+        """Return the path of an upload's file, named by a hash, because an id can be too long."""
         return Path(self._home, "uploads", hashlib.sha256(upload_id.encode()).hexdigest()[:32])
 
 
@@ -283,7 +282,7 @@ class LocalRuns(RunList):
             with suppress(UsageError), lock_run(self.work_location.key, run):
                 shutil.rmtree(folder)
                 removed += 1
-            with suppress(OSError):  # the folder of the day is not empty: it contains other runs
+            with suppress(OSError):  # the parent is the folder of a day, perhaps with other runs
                 folder.parent.rmdir()
         return removed, resumable
 

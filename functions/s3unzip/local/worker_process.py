@@ -1,13 +1,14 @@
 """Both sides of a worker process: `WorkerProcess` in the main process, `work` in the worker.
 
-The messages between the two sides are pickled:
+The two processes exchange pickled messages:
 
-* The program sends its `OpenContext`, then tasks, one at a time. It also sends the keys that the
-  worker asks for, or the reason why there are none, and `END_TASK` if the worker must end its task.
+* The main process sends its `OpenContext`, then tasks, one at a time. It also sends the keys that
+  the worker asks for, or the reason why there are none, and `END_TASK` if the worker must end its
+  task.
 * The worker sends the counts of the task and how the attempt ended. It asks for the keys that sign
   its requests.
-* A worker exits immediately when its standard input is closed because the program has exited. A
-  second pipe, the lifeline, ends the worker even if a thread holds the interpreter's lock.
+* A worker exits immediately when its standard input is closed because the main process has exited.
+  A second pipe, the lifeline, ends the worker even if a thread holds the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -66,9 +67,9 @@ class WorkerProcess:
     def __init__(self, open_context: OpenContext) -> None:
         self._open_context = open_context
         self._process: subprocess.Popen[bytes] | None = None
-        # The end of a pipe that only this program holds open; -1: there is no pipe. The worker
-        # holds the other end. When this end is closed, at the latest when this program ends, the
-        # kernel ends the worker.
+        # This process's end of the lifeline, to which nothing is written; -1: there is no lifeline.
+        # When this end is closed, at the latest when this process ends, the worker gets a signal
+        # that ends it.
         self._lifeline = -1
 
     def do_attempt(self, run: Run, task: Task, take: Callable[[TaskMessage], object]) -> AttemptEnd:
@@ -103,10 +104,10 @@ class WorkerProcess:
                 finally:
                     os.close(workers_end)
                 _send(self._process, self._open_context)
-            answers = cast("BinaryIO", self._process.stdout)
+            messages = cast("BinaryIO", self._process.stdout)
             _send(self._process, (run, task))
             while True:
-                yield pickle.load(answers)  # noqa: S301 - our own data
+                yield pickle.load(messages)  # noqa: S301 - our own data
 
     def _send_keys(self, request: KeysRequest) -> None:
         """Send the process the access keys that it asks for, or the error if there are none."""
@@ -120,7 +121,7 @@ class WorkerProcess:
             _send(cast("subprocess.Popen[bytes]", self._process), answer)
 
     def _explain_death(self) -> str:
-        """Return why the process died, as the end of a message; empty if the cause is unknown."""
+        """Return the text of `DEATHS` for the process's exit code; empty if it has none."""
         if self._process is None:  # the process could not be started
             return ""
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -153,7 +154,8 @@ def _send(process: subprocess.Popen[bytes], message: object) -> None:
 def _start_process(lifeline: int) -> subprocess.Popen[bytes]:
     """Start a Python process that finds the same modules, and ends when `lifeline` is closed."""
     return subprocess.Popen(  # noqa: S603 - the current Python
-        # With -P, nothing is imported from the working directory.
+        # With -P, the worker imports from the working directory only if an entry of `sys.path` is
+        # empty.
         [sys.executable, "-P", "-c", PROGRAM.format(lifeline=lifeline)],
         pass_fds=[lifeline],
         stdin=subprocess.PIPE,
@@ -171,11 +173,11 @@ def _start_process(lifeline: int) -> subprocess.Popen[bytes]:
 
 def work(lifeline: int) -> None:
     """Run the program of a worker process: do tasks from standard input until it is closed."""
-    # The kernel ends this process with SIGIO when the program's end of the lifeline is closed. The
-    # program never writes to the lifeline, so SIGIO has no other cause (O_ASYNC in open(2)).
+    # When the main process's end of the lifeline is closed, the kernel sends SIGIO, which ends this
+    # process. Nothing is written to the lifeline, so SIGIO has no other cause (O_ASYNC in open(2)).
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC)
-    answers = os.fdopen(os.dup(1), "wb")
+    messages = os.fdopen(os.dup(1), "wb")
     # What a library prints must not be mistaken for a message, so it is sent to standard error.
     with contextlib.suppress(OSError):  # standard error is closed
         os.dup2(2, 1)
@@ -188,9 +190,9 @@ def work(lifeline: int) -> None:
     tasks: queue.SimpleQueue[tuple[Run, Task]] = queue.SimpleQueue()
 
     def send(message: TaskMessage | KeysRequest | AttemptEnd) -> None:
-        with contextlib.suppress(BrokenPipeError):  # the program has ended
-            pickle.dump(message, answers)
-            answers.flush()
+        with contextlib.suppress(BrokenPipeError):  # the main process has ended
+            pickle.dump(message, messages)
+            messages.flush()
 
     def ask(request: KeysRequest) -> Keys | None:
         with keys_lock:  # one thread asks at a time, so the next answer is for that thread
@@ -202,10 +204,10 @@ def work(lifeline: int) -> None:
         return answer
 
     progress.send = send
-    open_context: OpenContext = _receive()  # the first message of the program
+    open_context: OpenContext = _receive()  # the first message of the main process
     context = open_context(clock, progress, ask)
     threading.Thread(target=_queue_messages, args=(tasks, key_answers, clock), daemon=True).start()
-    gc.freeze()  # the garbage collector ignores all objects that exist now
+    gc.freeze()  # the garbage collector skips these objects, which live as long as the process
     while True:  # `_receive` ends the process when standard input is closed
         run, task = tasks.get()
         end = do_attempt(run, task, context)
@@ -214,7 +216,7 @@ def work(lifeline: int) -> None:
 
 
 def _receive() -> Any:
-    """Return the next message from the program; end this process if there is none to read."""
+    """Return the next message from the main process; end this process if none can be read."""
     try:
         return pickle.load(sys.stdin.buffer)  # noqa: S301 - our own data
     except PIPE_ERRORS:
@@ -226,9 +228,10 @@ def _queue_messages(
     key_answers: queue.SimpleQueue[KeysAnswer],
     clock: Clock,
 ) -> None:
-    """Put the tasks and the access keys from the program into their queues.
+    """Put each message from the main process into the queue for its type.
 
-    On `END_TASK`, the clock is stopped, so that the current task has no time left.
+    A tuple is a run and a task. On `END_TASK`, the clock is stopped, so that the current task has
+    no time left. Any other message answers a request for keys.
     """
     while True:
         message = _receive()

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("s3unzip.workers")
 
 MAX_DEATHS = 5  # maximum number of worker deaths in a row without a finished task
-TROUBLE_SECONDS = 30.0  # minimum time before the same line is shown again
+TROUBLE_SECONDS = 30.0  # minimum time before the same warning is shown again
 LOOK_SECONDS = 0.5  # time between two checks whether another process has stopped the run
 WORKER_STOP_SECONDS = 20.0  # maximum time for a stopped worker to write its outcomes
 SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}  # the signals that end the program
@@ -65,7 +65,7 @@ class WorkerTally:
         # Highest value of each sum; a lost attempt does not lower it.
         self._shown: Counter[str] = Counter()
         self._failed_keys: set[str] = set()  # keys of the failed members that were shown
-        self._troubles: dict[str, float] = {}  # when each line was last shown
+        self._last_shown: dict[str, float] = {}  # when each warning was last shown, by its text
         self._lock = threading.Lock()
 
     def note_recorded(self, counts: Mapping[str, int], *, new_run: bool) -> None:
@@ -87,8 +87,8 @@ class WorkerTally:
                     attempt_counts.update(message)
                     self._sums.update(message)
                     self._show_increase()
-                case outcomes:  # of failed members, some perhaps reported by an earlier attempt
-                    new = [outcome for outcome in outcomes if outcome.key not in self._failed_keys]
+                case failures:  # an earlier attempt may have reported some of these outcomes
+                    new = [outcome for outcome in failures if outcome.key not in self._failed_keys]
                     self._failed_keys.update(outcome.key for outcome in new)
                     if new:
                         self._progress.failed(new)
@@ -105,12 +105,12 @@ class WorkerTally:
             self._progress.finished(increase)
 
     def _show_trouble(self, message: str) -> None:
-        """Show a line unless another worker has just reported the same problem."""
+        """Show a warning unless another worker has just reported the same problem."""
         # Remove the cause and the time of the next try, which differ between workers.
         trouble = message.partition(" (")[0].partition(", retrying")[0]
         now = time.monotonic()
-        if now - self._troubles.get(trouble, -math.inf) > TROUBLE_SECONDS:
-            self._troubles[trouble] = now
+        if now - self._last_shown.get(trouble, -math.inf) > TROUBLE_SECONDS:
+            self._last_shown[trouble] = now
             self._progress.trouble(message)
 
 
@@ -154,7 +154,8 @@ class Workers:
             new_run: whether this is the first round since the run began or was resumed.
 
         Returns:
-            The fault that ends the run, if any: a store is down, workers die, or memory runs out.
+            The fault that ends the run, if any: a store is down or workers died too often, a call
+            was retried in vain, or memory ran out.
 
         Raises:
             KeyboardInterrupt: Ctrl-C was pressed or the run was stopped; the workers have ended.
@@ -217,7 +218,7 @@ class Workers:
             end = worker.do_attempt(run, task, partial(self._tally.take, counts))
             if end.lost:  # the next attempt counts the same members again
                 self._tally.subtract(counts)
-            if end.worker_died:  # not `|=`: two threads at once could lose the value
+            if end.worker_died:  # `|=` could undo what another thread has just set
                 self.has_lost_process = True
             pending.note_end(task, end)
 
@@ -290,8 +291,9 @@ class _PendingTasks:
         self._deaths = 0  # number of consecutive worker deaths
         self._lock = threading.RLock()  # `note_end` calls `drop`
         self.ending_fault: ServiceFaultError | None = None  # ends the run immediately
-        self.deferred_fault: ServiceFaultError | None = None  # ends the run after this round
-        # Memory ran out: ends the run after this round if no task ended in it.
+        # A call was retried in vain; this fault ends the run after this round.
+        self.deferred_fault: ServiceFaultError | None = None
+        # Memory ran out; this fault ends the run after this round if no task of the round ended.
         self.memory_fault: ServiceFaultError | None = None
         self._has_ended_task = False  # whether a task has ended without an error
 
@@ -328,10 +330,9 @@ class _PendingTasks:
                 self._deaths += 1
                 if self._tasks is not None:  # unless the tasks were dropped
                     self._tasks.append(task)
-            if not end.lost:  # a lost attempt says nothing about the store
+            elif not end.lost:  # a lost attempt says nothing about the store
                 self._faults += 1
-            elif not end.worker_died and not self._has_ended_task:
-                # The worker lacked memory, and no task has had enough memory yet.
+            elif not self._has_ended_task:  # memory ran out before any task ended
                 self.memory_fault = error
             if self._deaths > MAX_DEATHS or self._faults >= self._max_faults or error.is_down:
                 self.ending_fault = error

@@ -1,7 +1,7 @@
 """The canary: a small archive that `doctor` sends through the whole pipeline and then removes.
 
 The canary tests whether the permissions of the intake function, the key and the secret work. Most
-environments extract such an archive without the state machine. The operator needs permission to
+environments extract so small an archive without the state machine. The operator needs permission to
 read the destination. If the run does not complete, its records are kept for diagnosis.
 """
 
@@ -63,8 +63,8 @@ def try_canary(runs: DeployedRuns, seconds: float) -> Iterator[CheckResult]:
 def _warn_if_gone(check: Callable[..., Answer], *arguments: float) -> Answer:
     """Return the answer of a check, or a warning if the archive, a member or a record is gone.
 
-    Somebody else may delete or move any of them, so the environment may still be in order. Expired
-    keys of the operator are also a warning, so that `Canary.remove` runs and names what remains.
+    Somebody else may have deleted or moved it, so the environment may be in order. Expired keys of
+    the operator are also a warning, so that `Canary.remove` runs and names what remains.
     """
     try:
         return check(*arguments)
@@ -98,8 +98,8 @@ class Canary:
 
         Nothing is uploaded if the run would replace a marker that other archives share.
         """
-        # The token is in the name of this archive alone. Therefore a prefix without the token is
-        # also the prefix of other archives.
+        # Only the canary has the token in its name. If the prefix of its members lacks the token,
+        # members of other archives have the same prefix, and therefore the same marker.
         if self._request.options.marker and self._token not in self._template.prefix:
             return Answer(
                 WARNING,
@@ -142,7 +142,7 @@ class Canary:
                 WARNING,
                 f"its run ended in {took:.1f} s, but options.include, exclude or others select "
                 "none of its members",
-                "put an archive with members that they select, and look at its run",
+                "put an archive with members that these options select, and look at its run",
             )
         return self._compare_objects(report, took)
 
@@ -166,8 +166,8 @@ class Canary:
         """Delete the archive, the members and the records of the run, including all versions.
 
         Args:
-            keep_run: whether to keep the records of the run: it may still be active, or they show
-                why it did not complete.
+            keep_run: whether to keep the records of the run, because it may still be active or
+                because they show why it did not complete.
         """
         destination = self._request.destination
         objects = [(self._archive.bucket, self._archive.key)]
@@ -213,7 +213,7 @@ class Canary:
                 FAILURE,
                 f"{len(different)} of {len(keys)} objects differ from their members: "
                 f"{different[0]}",
-                "report this as a bug: the run says that it verified them",
+                "report this as a bug: the run says that it verified these members",
             )
         return Answer(
             OK,

@@ -1,6 +1,6 @@
-"""The answers of checks, and the checks of buckets, permissions, keys and passwords.
+"""The classes of all checks, and the checks of buckets, permissions, keys and passwords.
 
-The checks cover the environment itself and each of its routes. The other checks are in `doctor`.
+These checks cover the environment itself and each of its routes. The others are in `doctor`.
 """
 
 import json
@@ -35,9 +35,9 @@ NOT_CHECKED: dict[type[S3UnzipError], str] = {  # the advice for each error that
 }
 
 FUNCTION = "AWS::Lambda::Function"
-# The prefixes of the logical names of the functions that write members.
+# The prefixes of the logical IDs of the functions that write members.
 WRITERS = ("FunctionsIntake", "FunctionsPlan", "FunctionsExtract", "FunctionsSettle")
-BUCKETS = ("Ingest", "Destination", "Work")  # as named by the outputs of the stack
+BUCKETS = ("Ingest", "Destination", "Work")  # purposes, as in the outputs of the stack
 # The aliases of AWS managed keys, for which the roles need no permissions.
 AWS_ALIAS_PREFIX = "alias/aws/"
 ANY_OWNER = "*"
@@ -49,7 +49,7 @@ class CheckStatus(StrEnum):
     """The severity of the result of a check."""
 
     OK = "ok"
-    WARNING = "warning"  # the environment works, or the check could not be made
+    WARNING = "warning"  # archives are extracted, or the check could not be made
     FAILURE = "failure"  # archives are not extracted, or soon will not be
 
 
@@ -83,7 +83,7 @@ def run_check(name: str, check: Callable[[], Answer]) -> CheckResult:
         ExpiredKeysError: the operator's keys have expired, so no other check can be made either.
     """
     try:
-        with translating_errors(name):  # an answer may lack a field that the check reads
+        with translating_errors(name):  # a response may lack a field that the check reads
             answer = check()
     except NotFoundError as error:
         answer = Answer(FAILURE, str(error), RESTORE)
@@ -98,27 +98,27 @@ def run_check(name: str, check: Callable[[], Answer]) -> CheckResult:
     return CheckResult(name, *answer)
 
 
-def check_bucket(runs: DeployedRuns, role: str) -> Answer:
+def check_bucket(runs: DeployedRuns, purpose: str) -> Answer:
     """Does the bucket exist in the stack's region, and does the expected account own it?
 
     Args:
         runs: the runs of the environment.
-        role: "ingest", "destination" or "work".
+        purpose: "ingest", "destination" or "work".
     """
-    bucket = runs.outputs[f"{role.title()}Bucket"]
+    bucket = runs.outputs[f"{purpose.title()}Bucket"]
     advice = "use a bucket of the stack's account"
-    if role == "destination":
+    if purpose == "destination":
         return _check_location(
             runs,
             bucket,
             runs.variables.get(Variable.DESTINATION_OWNER),
             advice=f"{advice}, or set destination.owner to the account that owns it",
         )
-    if role == "ingest" and TOPIC_OUTPUT in runs.outputs:
+    if purpose == "ingest" and TOPIC_OUTPUT in runs.outputs:
         # A bucket in any account and region can send its events to a topic.
         return _check_location(runs, bucket, ANY_OWNER, advice=advice)
     consequence = ""
-    if role == "ingest":  # S3 sends events to the default event bus of the bucket's owner
+    if purpose == "ingest":  # S3 sends events to the default event bus of the bucket's owner
         consequence = ": its events go to its owner's account, so no archive starts a run"
     return _check_location(
         runs, bucket, None, consequence=consequence, advice=advice, other_region=FAILURE
@@ -141,10 +141,10 @@ def _check_location(
         bucket: the name of the bucket.
         owner: the account that should own the bucket; None: the account of the stack; `ANY_OWNER`:
             any account.
-        consequence: the consequence of a different owner, for the end of the message.
+        consequence: a clause about what a different owner causes, for the end of the message.
         advice: what to do about a different owner.
-        other_region: the status if the bucket is in another region. By default, it is a warning,
-            because members can be written to another region.
+        other_region: the status if the bucket is in another region; by default a warning, because
+            members can be written there.
     """
     owner = owner or runs.account
     region = _find_region(runs, bucket)
@@ -182,7 +182,7 @@ def check_rights(runs: DeployedRuns, defaults: RunDefaults | None = None) -> Ans
     https://docs.aws.amazon.com/IAM/latest/APIReference/API_SimulatePrincipalPolicy.html
     """
     defaults = defaults or runs.config.environment_defaults
-    # Without `destination_owner`, the destination belongs to the account of the environment.
+    # A route has its own `destination_owner`. Without it, the environment's account is the owner.
     owner = (defaults.route or runs.config.access).destination_owner or runs.account
     destination = defaults.destination
     actions = ["s3:PutObject"]
@@ -206,7 +206,7 @@ def check_rights(runs: DeployedRuns, defaults: RunDefaults | None = None) -> Ans
 
 
 def _simulate(runs: DeployedRuns, role: str, actions: list[str], arn: str) -> Answer | None:
-    """Return the answer about a role that may not perform an action; None if all are allowed."""
+    """Return the answer for a role that may not perform all of the actions; None if it may."""
     results = runs.ask(
         "iam:SimulatePrincipalPolicy",
         "EvaluationResults",
@@ -228,15 +228,15 @@ def _simulate(runs: DeployedRuns, role: str, actions: list[str], arn: str) -> An
     unknown_keys = {
         key
         for result in results
-        for answer in (result, *result.get("ResourceSpecificResults", ()))
-        for key in answer.get("MissingContextValues", ())
-        # The roles have conditions on these keys, but none is about S3 (infra/rights.py).
+        for evaluation in (result, *result.get("ResourceSpecificResults", ()))
+        for key in evaluation.get("MissingContextValues", ())
+        # No condition of a role on one of these keys is about S3 actions (infra/rights.py).
         if key.lower() not in {"events:source", "lambda:sourcefunctionarn"}
     }
     if unknown_keys:
         return Answer(
             WARNING,
-            f"a simulation does not know {', '.join(sorted(unknown_keys))}, which {role} needs",
+            f"a simulation has no value of {', '.join(sorted(unknown_keys))}, which {role} needs",
             "see whether the canary is extracted",
         )
     return Answer(
@@ -286,15 +286,15 @@ def check_key(runs: DeployedRuns) -> Answer:
 
     Key states: https://docs.aws.amazon.com/kms/latest/developerguide/key-state.html
     """
-    keys = {role: runs.outputs.get(f"{role}Key") for role in BUCKETS}
+    keys = {purpose: runs.outputs.get(f"{purpose}Key") for purpose in BUCKETS}
     used_keys = set(filter(None, keys.values()))
     for key in sorted(used_keys):
         unusable = _explain_unusable_key(runs, key)
         if unusable is not None:
             return unusable
-    for role in BUCKETS:
+    for purpose in BUCKETS:
         answer = _compare_encryption(
-            runs, runs.outputs[f"{role}Bucket"], f"{role.lower()}.kms_key", keys[role]
+            runs, runs.outputs[f"{purpose}Bucket"], f"{purpose.lower()}.kms_key", keys[purpose]
         )
         if answer is not None:
             return answer
@@ -347,7 +347,8 @@ def _compare_encryption(
     except S3UnzipError:  # no encryption is set, or another account owns the bucket
         return None
     default = rules[0]["ApplyServerSideEncryptionByDefault"]  # a bucket has exactly one rule
-    actual = default.get("KMSMasterKeyID", AWS_ALIAS_PREFIX)  # no id: AWS manages the key
+    # Without an id, AWS manages the key, as it does if the id has this prefix.
+    actual = default.get("KMSMasterKeyID", AWS_ALIAS_PREFIX)
     if "kms" not in default["SSEAlgorithm"] or AWS_ALIAS_PREFIX in actual:
         return None
     # A bucket may name its key by its ARN, by its id, which is the end of the ARN, or by an alias.

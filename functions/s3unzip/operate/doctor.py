@@ -135,7 +135,7 @@ def check_events(runs: DeployedRuns) -> Answer:
     if topic is not None:
         return _check_topic(runs, topic)
     bucket = runs.outputs["IngestBucket"]
-    # If events are enabled, the answer has this field, which is empty.
+    # If events are enabled, the response has this field, which is empty.
     if "EventBridgeConfiguration" not in runs.ask(
         "s3:GetBucketNotificationConfiguration", Bucket=bucket
     ):
@@ -274,13 +274,13 @@ def count_messages(runs: DeployedRuns, queue: str) -> int:
 def check_logs(runs: DeployedRuns) -> Answer:
     """Do the log groups of the stack exist?
 
-    The functions have no permission to create one. Their metrics are log lines, so alarms without a
-    log group stay silent.
+    The functions have no permission to create a log group. Their metrics are log lines, so alarms
+    without a log group stay silent.
     """
     deleted = [
         name
         for name in runs.resource_names("AWS::Logs::LogGroup")
-        # A longer name belongs to another group, for example of the environment dev2.
+        # A name that only begins with `name` is that of another group, such as one of dev2 for dev.
         if not any(
             group["logGroupName"] == name
             for group in runs.ask("logs:DescribeLogGroups", "logGroups", logGroupNamePrefix=name)
@@ -292,7 +292,7 @@ def check_logs(runs: DeployedRuns) -> Answer:
             f"somebody has deleted {', '.join(deleted)}: log lines and metrics are lost, and the "
             "alarms on them stay silent",
             f"aws logs create-log-group --log-group-name {deleted[0]}; a new group keeps its lines "
-            "for ever, so set logs.days with aws logs put-retention-policy",
+            "for ever, so limit it to logs.days with aws logs put-retention-policy",
         )
     return Answer(OK, "the log groups exist")
 
@@ -385,9 +385,9 @@ ACCOUNT_CHECKS: Mapping[str, Callable[[DeployedRuns], Answer]] = {
     "stack": check_stack,
     "version": check_version,
     "concurrency": check_concurrency,
-    "ingest bucket": partial(check_bucket, role="ingest"),
-    "destination bucket": partial(check_bucket, role="destination"),
-    "work bucket": partial(check_bucket, role="work"),
+    "ingest bucket": partial(check_bucket, purpose="ingest"),
+    "destination bucket": partial(check_bucket, purpose="destination"),
+    "work bucket": partial(check_bucket, purpose="work"),
     "rights": check_rights,
     "kms key": check_key,
     "password secret": check_secret,

@@ -50,7 +50,7 @@ from s3unzip.stores.s3.session import Session
 PAYER_OUTPUT = "IngestPayer"  # output of a stack that reads archives as the requester who pays
 # Maximum time until DescribeExecution shows that an execution has been started or stopped.
 SHOWN_SECONDS = 60.0
-# The IAM actions of operations that require actions with other names.
+# The IAM actions of the operations whose actions have other names.
 IAM_ACTIONS = {
     "s3:DeleteObjects": "s3:DeleteObject, s3:DeleteObjectVersion",
     "s3:GetBucketEncryption": "s3:GetEncryptionConfiguration",
@@ -61,7 +61,7 @@ IAM_ACTIONS = {
 
 @contextmanager
 def translating_errors(action: str) -> Iterator[None]:
-    """Translate the errors of AWS requests, and of reading the answers; messages name `action`."""
+    """Translate the errors of AWS requests, and of reading responses; messages name `action`."""
     try:
         yield
     except exceptions.NoRegionError as error:
@@ -74,7 +74,7 @@ def translating_errors(action: str) -> Iterator[None]:
         raise ServiceFaultError(
             f"{action}: {error}; check --region, --endpoint-url and the network"
         ) from None
-    # The answer is a web page, or some of its elements are missing or of another type.
+    # The response is a web page, or some of its elements are missing or of another type.
     except (parsers.ResponseParserError, AttributeError, LookupError, TypeError, ValueError):
         raise ServiceFaultError(
             f"{action}: the endpoint does not answer as AWS does; check --endpoint-url"
@@ -101,8 +101,8 @@ class DeployedRuns(RunList):
         self._session = AwsSession(access)
         self._clients: dict[tuple[str, str | None], Any] = {}  # by service and region
         with translating_errors(f"environment {environment}"):
-            self.client("cloudformation")  # creating the first client fails for wrong settings
-            self._session.keys.require()  # without keys, `_find_stack` would look for them twice
+            self.client("cloudformation")  # raises an error if the settings are wrong
+            self._session.keys.require()  # without keys, each request would search for them
             self.stack = self._find_stack()
             self.outputs = {
                 output["OutputKey"]: output["OutputValue"] for output in self.stack["Outputs"]
@@ -143,9 +143,9 @@ class DeployedRuns(RunList):
 
     def client(self, service: str, region_of: str = "") -> Any:
         """Return the client for a service in the region of the stack, or of the ARN `region_of`."""
-        region = None  # None: the region of the stack; the fourth field of an ARN is its region
+        region = None  # the region of the stack
         if region_of.startswith("arn:") and region_of.split(":")[3] != self.region:
-            region = region_of.split(":")[3]
+            region = region_of.split(":")[3]  # the fourth field of an ARN
         if (service, region) not in self._clients:
             client = self._session.client(
                 service,
@@ -165,17 +165,17 @@ class DeployedRuns(RunList):
         """Send one request and return the response, or a part of it.
 
         Args:
-            request: ``service:Operation``, with the service's prefix in IAM.
+            request: ``service:Operation``; ``service`` is the prefix of the service's IAM actions.
             path: the fields and indexes that lead to the part; empty: the whole response.
             region_of: the ARN of a resource that may be in a region other than the stack's.
             parameters: the arguments of the operation.
         """
         service, _, operation = request.partition(":")
-        if service == "states":  # the name in IAM; botocore uses another
+        if service == "states":  # the prefix in IAM; botocore has another name
             service = "stepfunctions"
         with translating_errors(IAM_ACTIONS.get(request, request)):
             response = getattr(self.client(service, region_of), xform_name(operation))(**parameters)
-            return reduce(getitem, path, response)
+            return reduce(getitem, path, response)  # a missing field is translated, too
 
     @cached_property
     def resources(self) -> tuple[Any, ...]:
@@ -196,7 +196,7 @@ class DeployedRuns(RunList):
 
         Args:
             kind: a CloudFormation resource type, such as "AWS::Lambda::Function".
-            logical: prefixes of logical names in the template; empty: any name matches.
+            logical: prefixes of logical IDs in the template; empty: any ID matches.
 
         Raises:
             NotFoundError: the stack has no such resource, for example because it is being deleted.
@@ -205,7 +205,7 @@ class DeployedRuns(RunList):
             summary["PhysicalResourceId"]
             for summary in self.resources
             if summary["ResourceType"] == kind
-            and summary["LogicalResourceId"].startswith(logical or "")
+            and summary["LogicalResourceId"].startswith(logical or "")  # any ID begins with ""
         ]
         if not names:
             raise NotFoundError(f"{self.stack['StackName']} has no {' '.join((kind, *logical))}")
@@ -226,13 +226,13 @@ class DeployedRuns(RunList):
         return read_config(self.variables)
 
     def connections(self, run: str) -> StoreConfig:  # noqa: ARG002 - the same for all runs
-        """Return how commands reach the environment; its functions apply the settings of a run."""
+        """Return how commands reach the stores; only the functions apply the settings of a run."""
         return self._session.access.for_printed_commands()
 
     def recent(self, limit: int) -> Iterator[ListedRun]:
         """Yield runs, latest archive first; a run in progress may have no record yet.
 
-        The start time is when the archive was put. The state is empty if the run is not running.
+        The start time is when the archive was put. The state is empty unless the run is running.
         """
         with translating_errors("states:ListExecutions"):
             running = {
@@ -246,7 +246,7 @@ class DeployedRuns(RunList):
                     PaginationConfig={"MaxItems": MAX_RUNS, "PageSize": MAX_RUNS},
                 )
                 for execution in page["executions"]
-                # RUN-w1, ... only wait until the functions of a failed execution have ended.
+                # Executions RUN-w1, ... only wait until a failed execution's functions have ended.
                 if not re.search(r"-w\d+\Z", execution["name"])
             }
         recorded = (
@@ -274,7 +274,7 @@ class DeployedRuns(RunList):
             )
 
     def _list_folders(self, below: str) -> list[str]:
-        """Return the days that have runs, sorted; if `below` is "DAY/", the ids of its runs."""
+        """Return the days with runs or, if `below` is "DAY/", the day's run ids; both sorted."""
         root = f"{self.work_location.key}{RUNS}"
         return [
             folder["Prefix"].removeprefix(root).rstrip("/")
@@ -291,11 +291,11 @@ class DeployedRuns(RunList):
         piece, but the date is that of the last piece, which may be a day later. A run that replaces
         what an older version wrote (`FOLLOW_UP_SUFFIX`) began after the other runs.
         """
-        put = datetime.fromtimestamp(self.stores.source(source).stat(source).modified or 0.0, UTC)
+        mtime = datetime.fromtimestamp(self.stores.source(source).stat(source).modified or 0.0, UTC)
         stem = f"-{run_stem(source)}"
         runs = [
             run
-            for day in (put, put + timedelta(days=1))
+            for day in (mtime, mtime + timedelta(days=1))
             for run in self._list_folders(f"{day:%Y-%m-%d}/")
             if stem in run
         ]
@@ -303,12 +303,12 @@ class DeployedRuns(RunList):
 
     def state(self, run: str) -> str | None:
         """Return the state of the last execution of a run; None if there was no execution."""
-        return self._find_last(run)[1]
+        return self._find_last_execution(run)[1]
 
     @translating_errors("states:DescribeMapRun")
     def map_counts(self, run: str) -> dict[str, int]:
         """Return the counts of the last Map Run of a run, keyed by field of `RunProgress`."""
-        number, state = self._find_last(run)
+        number, state = self._find_last_execution(run)
         if state is None:
             return {}
         # Only a Distributed Map creates a Map Run; a small round with few tasks has none.
@@ -317,7 +317,7 @@ class DeployedRuns(RunList):
         )
         if not maps:
             return {}
-        with translating_errors("states:ListMapRuns"):
+        with translating_errors("states:ListMapRuns"):  # the request whose field may be missing
             latest = max(maps, key=lambda map_run: map_run["startDate"])["mapRunArn"]
         counts = self.ask("states:DescribeMapRun", "itemCounts", mapRunArn=latest)
         return {
@@ -334,7 +334,7 @@ class DeployedRuns(RunList):
 
         With `failed`, the members that failed are also extracted again.
         """
-        number, state = self._find_last(run)
+        number, state = self._find_last_execution(run)
         if state == RUNNING:
             raise UsageError(
                 f"{run}: it is running; wait for it to end: s3unzip watch {run}{self.env_options}"
@@ -342,8 +342,8 @@ class DeployedRuns(RunList):
         recorded = look_up_run(self.records(run))
         if recorded.report is not None and recorded.report.verdict is Verdict.REJECTED:
             raise NotFoundError(
-                f"{run}: the archive was refused ({recorded.report.reason}), so nothing remains "
-                "to resume; fix it, or change the setting that refuses it, and upload it again"
+                f"{run}: the archive was refused ({recorded.report.reason}), so nothing remains to "
+                "resume; fix the archive, or change the setting that refuses it, and upload it again"
             )
         data = json.dumps({"run": run, "failed": failed})
         if recorded.run_or_report is None:  # neither a readable plan nor a report has the request
@@ -358,7 +358,7 @@ class DeployedRuns(RunList):
             time.sleep(0.5)
 
     def _copy_input(self, first_execution: str) -> str:
-        """Return the input for an execution that plans a run again, copied from the first one.
+        """Return the input of a run's first execution, without its plan, to plan the run again.
 
         The input of the first execution contains the request; that of a later one may not.
         """
@@ -371,7 +371,7 @@ class DeployedRuns(RunList):
 
     def stop(self, run: str) -> bool:
         """Stop the execution of a run and wait for its end; return False if it ended by itself."""
-        number, last_state = self._find_last(run)
+        number, last_state = self._find_last_execution(run)
         if last_state != RUNNING:
             return False
         name = execution_name(run, number)
@@ -387,7 +387,7 @@ class DeployedRuns(RunList):
             time.sleep(1.0)
         return state == "ABORTED"
 
-    def _find_last(self, run: str) -> tuple[int, str | None]:
+    def _find_last_execution(self, run: str) -> tuple[int, str | None]:
         """Return the number and the state of a run's last execution; 0 and None if it had none.
 
         The last execution is the one before the first gap in the numbers, which start at 1. A

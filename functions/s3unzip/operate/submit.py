@@ -119,7 +119,7 @@ def list_archives(names: Sequence[str], runs: DeployedRuns) -> tuple[dict[str, i
     for name in names:
         named = _list_named(name, runs)
         taken = {key: size for key, size in named.items() if runs.config.covers(_locate(runs, key))}
-        # A glob also names objects that are not archives. These are not counted.
+        # Objects that are not archives are not counted; a glob may name some.
         left_out = {key for key in named if key.lower().endswith(".zip")} - taken.keys()
         if not taken and not left_out:
             raise NotFoundError(f"{name}: names no archive that {runs.environment} takes")
@@ -204,7 +204,8 @@ def find_missing(runs: DeployedRuns, since: float, names: Sequence[str] = ()) ->
 def start_missing(runs: DeployedRuns, archives: Sequence[Unsettled]) -> None:
     """Queue an event for each archive without a run, and resume the runs of the other archives.
 
-    The events have the time of this call, so the earlier wait is not counted as part of a run.
+    `archives` are `MissingArchives.startable`. The events have the time of this call, so the
+    earlier wait is not counted as part of a run.
     """
     for archive in archives:
         if archive.state != "no run":
@@ -258,18 +259,18 @@ def _check_scope(name: str, config: LambdaConfig) -> None:
     bucket, key = split_bucket(path)
     if not separator or scheme.lower() != "s3" or not bucket:
         raise UsageError(f"{name}: an environment's archives are in S3; give s3://bucket/prefix/")
-    if names_several(name):  # a prefix or a glob; it must overlap the prefix of a trigger
+    if names_several(name):  # a prefix or a glob; it must overlap an ingest prefix
         start = fixed_part(key)
         prefixes = [
-            trigger.ingest_prefix
-            for trigger in config.all_defaults
-            if trigger.ingest_bucket == bucket
+            defaults.ingest_prefix
+            for defaults in config.all_defaults
+            if defaults.ingest_bucket == bucket
         ]
         inside = any(prefix.startswith(start) or start.startswith(prefix) for prefix in prefixes)
     else:
         inside = config.covers(Location("s3", bucket, key))
     if not inside:
-        scopes = " and ".join(trigger.scope for trigger in config.all_defaults)
+        scopes = " and ".join(defaults.scope for defaults in config.all_defaults)
         raise UsageError(
             f"{name}: the environment {config.environment} takes only {scopes}; copy the "
             "archives there, or extract them on this machine with s3unzip run"
@@ -279,7 +280,7 @@ def _check_scope(name: str, config: LambdaConfig) -> None:
 def _list_objects(
     runs: DeployedRuns, prefix: str, is_selected: Callable[[str], object]
 ) -> Iterator[ObjectTypeDef]:
-    # A `Destination` lists objects without their times, so the client is used.
+    # `Destination` lists objects without their times, which `_list_recent` and its callers need.
     for page in runs.list_pages(
         "list_objects_v2", runs.config.environment_defaults.ingest_bucket, prefix
     ):
@@ -296,7 +297,7 @@ def _list_recent(runs: DeployedRuns, since: float, names: Sequence[str]) -> Iter
         _check_scope(name, config)
     selections = [select_keys(name) for name in names]  # pairs of a prefix and a test for keys
     if not names:  # every key below the prefixes that start runs
-        prefixes = {trigger.ingest_prefix for trigger in config.all_defaults}
+        prefixes = {defaults.ingest_prefix for defaults in config.all_defaults}
         selections = [(prefix, is_object) for prefix in sorted(prefixes)]
     yielded = set[str]()  # keys; an object may be selected by several names
     for listed in chain.from_iterable(_list_objects(runs, *selection) for selection in selections):
@@ -317,8 +318,8 @@ def _find_unsettled(archive: ObjectTypeDef, runs: DeployedRuns) -> Unsettled | s
     """
     request = runs.config.request(archive["Key"])
     source = request.source
-    put = archive["LastModified"].timestamp()
-    unread = Unsettled(source, archive["Size"], put, run="", state="not readable")
+    put_time = archive["LastModified"].timestamp()
+    unread = Unsettled(source, archive["Size"], put_time, run="", state="not readable")
     try:
         tail = runs.stores.source(source).stat(source)
     except NotFoundError:
@@ -332,9 +333,9 @@ def _find_unsettled(archive: ObjectTypeDef, runs: DeployedRuns) -> Unsettled | s
         if report is not None:
             return _assess_report(
                 report,
-                if_left=Unsettled(source, tail.pin.size, put, run=run, state="archive left"),
+                if_left=Unsettled(source, tail.pin.size, put_time, run=run, state="archive left"),
             )
-        return _assess_without_report(runs, request, tail, put)
+        return _assess_without_report(runs, request, tail, put_time)
     except NotFoundError:
         return None
     except (UnreadableRecordError, UsageError) as error:
@@ -343,19 +344,19 @@ def _find_unsettled(archive: ObjectTypeDef, runs: DeployedRuns) -> Unsettled | s
 
 
 def _assess_without_report(
-    runs: DeployedRuns, request: Request, last_part: Tail, put: float
+    runs: DeployedRuns, request: Request, last_part: Tail, put_time: float
 ) -> Unsettled | str | None:
-    """Return what is unsettled about an archive if the run id of its last part has no report.
+    """Return what is unsettled about an archive; no report has the run id of its last part.
 
     The run id of a split archive is derived from all its parts, so all parts are looked up. A run
-    that began before the settings were changed has another id, but also counts. Returns `RUNNING`
-    if a run has not ended, or None if another run of this version has a report.
+    that began before the settings were changed has another id, but is also accepted. Returns
+    `RUNNING` if a run of this version has not ended, or None if another one has a report.
 
     Args:
         runs: the runs of the environment.
         request: the request for the archive; its source is the last part.
         last_part: the tail of the last part.
-        put: the time when the last part was put, in Unix seconds.
+        put_time: the time when the last part was put, in Unix seconds.
     """
     calls = Calls(Clock(), runs.config.tuning.retry_seconds, at_once=1)
     tail = _read_all_parts(runs, request.source, last_part, calls)
@@ -369,13 +370,13 @@ def _assess_without_report(
         return None
     run = run_id(request, tail.pin, tail.modified)
     state = runs.state(run)
-    # A run in progress may belong to another archive with this stem; a lookup after its end tells.
+    # A run in progress may belong to another archive with this stem; only its report will tell.
     if state == RUNNING or RUNNING in map(runs.state, {*same_second_runs} - {run}):
         return RUNNING
     recorded = look_up_run(runs.records(run))
     has_begun = state is not None or recorded.plan is not None or recorded.begins_anew
     problem: State = "not finished" if has_begun else "no run"
-    return Unsettled(request.source, tail.pin.size, put, run=run, state=problem)
+    return Unsettled(request.source, tail.pin.size, put_time, run=run, state=problem)
 
 
 def _read_all_parts(runs: DeployedRuns, source: Location, last_part: Tail, calls: Calls) -> Tail:
@@ -407,8 +408,8 @@ def _assess_report(report: Report, if_left: Unsettled) -> Unsettled | str | None
         report: the report of the run.
         if_left: the result if the archive should have been deleted or tagged, but was not.
     """
-    # The report says that the archive was replaced, but it is about the current version: the same
-    # bytes have been put back.
+    # The report says that the archive was replaced. As its run is that of the current version, the
+    # same bytes have been put back.
     if report.verdict is Verdict.SOURCE_CHANGED:
         return structs.replace(if_left, state="put back")
     if report.after_success is None or not report.archive_left:
@@ -431,14 +432,14 @@ def _send_batch(client: Any, queue: str, messages: Sequence[dict[str, str]]) -> 
         if attempt:
             # Wait for a random time. Its maximum doubles with each attempt.
             time.sleep(random.uniform(0, min(LONGEST_WAIT, 0.1 * 2**attempt)))  # noqa: S311
-        answer = client.send_message_batch(QueueUrl=queue, Entries=messages)
-        refused = answer.get("Failed", [])
+        response = client.send_message_batch(QueueUrl=queue, Entries=messages)
+        refused = response.get("Failed", [])
         if not refused:
             return
         ids = {refusal["Id"] for refusal in refused}
         messages = [message for message in messages if message["Id"] in ids]
         first_refusal = refused[0]
-        if first_refusal["SenderFault"]:  # sending the message again would not help
+        if first_refusal["SenderFault"]:  # sending again would not help, so the call fails
             break
     raise ServiceFaultError(
         f"the queue did not accept {len(messages)} messages: "

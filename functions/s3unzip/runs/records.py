@@ -18,9 +18,9 @@ The rules of the records:
   produces the same members, so two writers write the same record. Nothing is locked.
 - A fault never replaces the record of a complete task. Only `settling.report` writes reports, and
   it never replaces a report with a worse or older one.
-- A damaged record is treated as missing. For outcomes, segments and the report, methods return
-  None, because a repeated step can write these records again. For run.json, the members, the rounds
-  and the outcomes of the plan, which only a plan can write, methods raise `UnreadableRecordError`,
+- A damaged record is treated as missing. If it has outcomes, a segment or the report, methods
+  return None, because a repeated step can write it again. If it is run.json, the members, a round
+  or the outcomes of the plan, which only a plan can write, methods raise `UnreadableRecordError`,
   and the run begins anew.
 - A `run.json` with another format number was written by another version of s3unzip. It counts as
   unreadable.
@@ -155,7 +155,7 @@ class RunRecords:
         try:
             self.store.create(RUN, data)
         except errors.ConflictError:  # a plan is already on record
-            # Replace the recorded plan if it is for the same archive, or if it cannot be read.
+            # Raises `UsageError` if it is another archive's plan. An unreadable plan is replaced.
             with suppress(errors.UnreadableRecordError, errors.NotFoundError):
                 check_same_archive(plan.run.id, plan.run.source, plan.run.pin, self.read_plan().run)
             self.store.write(RUN, [data])
@@ -275,8 +275,8 @@ class RunRecords:
         for task, data in map_ahead(find, tasks, READERS):
             yield task, _parse_outcomes(data)
 
-    def counted_outcomes(self, tasks: Iterable[str]) -> Iterator[tuple[str, TaskOutcomes | None]]:
-        """Yield what `read_outcomes` yields, without outcomes that no longer count.
+    def effective_outcomes(self, tasks: Iterable[str]) -> Iterator[tuple[str, TaskOutcomes | None]]:
+        """Yield what `read_outcomes` yields, but without the outcomes that settling has replaced.
 
         If settling has recorded the outcome of a split member, the outcome of a stream that ended
         later does not count. Settling's record is read first, because "member-" sorts before
@@ -284,18 +284,18 @@ class RunRecords:
         """
         settled: set[int | None] = set()  # indexes of the members with an outcome from settling
         for task, recorded in self.read_outcomes(sorted(tasks)):
-            counted = recorded
+            effective = recorded
             if recorded is not None and recorded.report.stage is Stage.DONE:
                 settled.add(recorded.report.member)
             elif recorded is not None and recorded.report.member in settled:
-                counted = replace(recorded, outcomes=[])
-            yield task, counted
+                effective = replace(recorded, outcomes=[])
+            yield task, effective
 
     def final_outcomes(self) -> Iterator[tuple[str, Outcome]]:
         """Yield the outcome of each member once, with the id of the task that recorded it."""
         with suppress(errors.UnreadableRecordError):  # yields the outcomes before the damage
             yield from ((PLAN_TASK, outcome) for outcome in self.plan_outcomes())
-        for task, recorded in self.counted_outcomes({*self.recorded_task_ids()} - {PLAN_TASK}):
+        for task, recorded in self.effective_outcomes({*self.recorded_task_ids()} - {PLAN_TASK}):
             if recorded is not None and gives_outcome(recorded.report.stage):
                 yield from ((task, outcome) for outcome in recorded.outcomes)
 
@@ -319,7 +319,7 @@ class RunRecords:
     # Members that are split into several tasks
 
     def find_segment(self, member: int, part: int, state: SegmentState) -> bytes | None:
-        """Return the record of a segment; None if it is missing. A linked segment has a window."""
+        """Return the record of a segment; None if it is missing. If linked, it has a window."""
         return self._find_bytes(f"{SPLIT}{member:08d}-{part:04d}-{state}.bin")
 
     def write_segment(self, member: int, part: int, state: SegmentState, data: bytes) -> None:
@@ -353,7 +353,7 @@ class RunRecords:
     def look_up_report(self) -> tuple[bytes | None, Report | None]:
         """Return the bytes of the report, and the decoded report.
 
-        Both are None if there is no report. Only the report is None if it cannot be decoded.
+        Both are None if the run has no report. If it cannot be decoded, only the second is None.
         """
         data = self._find_bytes(REPORT)
         if data is None:
@@ -418,7 +418,7 @@ def outcomes_name(task: str) -> str:
 
 
 def join_lines(values: Iterable[object]) -> Iterator[bytes]:
-    """Yield each of `values` as a line of JSON; a run store gathers the lines."""
+    """Yield each of `values` as a line of JSON; a run store joins the lines into an object."""
     for value in values:
         yield encode(value) + b"\n"
 

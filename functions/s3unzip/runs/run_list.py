@@ -161,9 +161,9 @@ class RunProgress(Struct, frozen=True, omit_defaults=True):
     tasks: int = 0  # number of tasks in the first round
     tasks_done: int = 0
     rounds: int = 0
-    running: int | None = None  # number of tasks of the current Map that are running
-    waiting: int | None = None  # number of tasks of the current Map that have not begun
-    lost: int | None = None  # number of tasks of the current Map that ended without a result
+    running: int | None = None  # number of tasks of the current Map Run that are running
+    waiting: int | None = None  # number of tasks of the current Map Run that have not begun
+    lost: int | None = None  # number of tasks of the current Map Run that ended without a result
     throttled: int = 0  # number of throttled requests
     retries: int = 0  # number of retries of requests
     first_object: float | None = None  # when the first object was finished, in Unix seconds
@@ -174,7 +174,7 @@ class RunSnapshot(Struct, frozen=True):
 
     progress: RunProgress
     summary: PlanSummary | None = None  # summary of the plan; None if the run has no plan yet
-    counts: Counter[str] = field(default_factory=Counter)  # as returned by `count_progress`
+    counts: Counter[str] = field(default_factory=Counter)  # what `count_progress` returned
     failures: tuple[Outcome, ...] = ()  # failures since the previous snapshot
 
 
@@ -207,7 +207,7 @@ class RunWatcher:
         rounds = len(self._records.list_rounds())
         failures = self._add_new_reports()
         reports = self._finished.values()
-        times = [report.first_object for report in reports if report.first_object is not None]
+        first_times = [report.first_object for report in reports if report.first_object is not None]
         counts = count_progress(reports)
         progress = RunProgress(
             plan.run.id,
@@ -222,13 +222,13 @@ class RunWatcher:
             rounds=rounds,
             throttled=sum(report.requests.throttled for report in reports),
             retries=sum(report.requests.retries for report in reports),
-            first_object=min(times, default=None),
+            first_object=min(first_times, default=None),
         )
         return RunSnapshot(progress, plan, counts, failures)
 
     def _add_new_reports(self) -> tuple[Outcome, ...]:
-        """Add the reports of newly finished tasks to `_finished`; return their first failures."""
-        failures: dict[str, Outcome] = {}  # by the key of the member
+        """Add new reports of finished tasks; return up to `_max_failures` of their failures."""
+        failures: dict[str, Outcome] = {}  # by key: two tasks may record the same member
         tasks = [
             task
             for task in self._records.recorded_task_ids()

@@ -25,7 +25,7 @@ from s3unzip.runs.records import RECORD_UNREADABLE, RunRecords, TaskOutcomes
 from s3unzip.stages import Stage, gives_outcome
 from s3unzip.stores.calls import Calls
 
-MAX_FAILURES = 50  # maximum number per update of the display; the report counts all failures
+MAX_FAILURES = 50  # maximum number of failures in one update of the display; the report counts all
 PROGRESS_SECONDS = 0.2  # minimum time between two updates of the progress display
 
 
@@ -100,7 +100,7 @@ class TaskAttempt(Step):
             row: the member.
             seconds: the duration of the PUT or the Complete request.
             size: the size of the object in bytes; None: the size of the member.
-            etag: the ETag in the store's answer, without quotes; None: the answer had none.
+            etag: the ETag in the store's response, without quotes; None: the response had none.
         """
         self.put_seconds.append(seconds)
         if self.first_object is None:
@@ -108,9 +108,9 @@ class TaskAttempt(Step):
         self.note(row, row.outcome(Status.EXTRACTED, size, etag))
 
     def note(self, row: PlannedMember, outcome: Outcome) -> None:
-        """Add the outcome of a member; for a whole task, add the member's work to the progress."""
+        """Add a member's outcome; unless the task is a scan or slice, count the member's work."""
         self.outcomes.append(outcome)
-        if self.task.is_whole:  # for scans and slices, `count_member_bytes` counts the work
+        if self.task.is_whole:  # otherwise, `count_member_bytes` counts the work
             self._finished_bytes.append(row.work)
             self.current_member_bytes = 0  # `row.work` includes these bytes
 
@@ -125,7 +125,7 @@ class TaskAttempt(Step):
         self._shown_counts = count_progress([earlier.report])
         self._earlier = earlier.report
         self.first_object = earlier.report.first_object
-        if self.task.kind is TaskKind.BATCH:  # all other tasks read their only member again
+        if self.task.kind is TaskKind.BATCH:  # other tasks read their member again, and warn again
             self.warnings.update(earlier.report.warnings)
 
     def count_member_bytes(self, size: int) -> None:
@@ -175,7 +175,7 @@ class TaskAttempt(Step):
             outcome.size for outcome in self.outcomes if outcome.status is Status.EXTRACTED
         )
         unfinished = task.members - len(self.outcomes)
-        if self.settling_adds_outcome:  # a scan or slice that has ended, without an outcome
+        if self.settling_adds_outcome:  # a scan or slice that has ended; its task has no outcome
             unfinished = 0
         return TaskReport(
             task=task.id,
@@ -202,8 +202,8 @@ class TaskAttempt(Step):
 
     def write(self) -> TaskReport:
         """Write the task's report and outcomes to the run store; return the report."""
-        # If a large member has no outcome, the next attempt reads the member again, so its bytes do
-        # not count. A scan or slice that has ended is not repeated.
+        # The next attempt reads an unfinished member again, so its bytes do not count. A scan or
+        # slice that has ended is not repeated.
         if not self.settling_adds_outcome:
             self.current_member_bytes = 0
         self.show_progress(now=True)
@@ -216,7 +216,7 @@ def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = (
     """Return the sums of the counts in the reports of tasks, for the progress display.
 
     Each member is counted once: a split member in the report of settling (stage DONE), not in those
-    of its scans and slices. If the member is streamed instead, its slices add no bytes either.
+    of its scans and slices. If it is streamed after all, its slices count nothing.
 
     Args:
         reports: the reports of the tasks that have ended.

@@ -164,7 +164,7 @@ def read_results(step: Step, plan: PlanSummary) -> Results:
         _read_rounds(step.records, plan, results)
     except UnreadableRecordError as damage:
         results = Results(step.context.tuning.failures_listed, stop=stop_for(damage))
-        for _, recorded in step.records.counted_outcomes(step.records.recorded_task_ids()):
+        for _, recorded in step.records.effective_outcomes(step.records.recorded_task_ids()):
             if recorded is not None:  # None if the record is damaged
                 results.add_task(recorded)
     return results
@@ -183,7 +183,7 @@ def _read_rounds(records: RunRecords, plan: PlanSummary, results: Results) -> No
     recorded_ids = {*records.recorded_task_ids()} - {PLAN_TASK}
     unrecorded = dict.fromkeys(sorted(tasks.keys() - recorded_ids))  # tasks without outcomes
     split_members: defaultdict[int | None, _Stages] = defaultdict(dict)  # by index
-    for task_id, outcomes in chain(records.counted_outcomes(recorded_ids), unrecorded.items()):
+    for task_id, outcomes in chain(records.effective_outcomes(recorded_ids), unrecorded.items()):
         task = tasks.get(task_id)
         if task is None:  # settling recorded the outcome of a split member under an id of its own
             if outcomes is not None and outcomes.report.stage is Stage.DONE:
