@@ -155,6 +155,7 @@ class DeployedRuns(RunList):
                 # requests a second. An adaptive client slows down to the rate that AWS allows.
                 **CLIENT_OPTIONS | {"retries": {"total_max_attempts": 6, "mode": "adaptive"}},
             )
+            # botocore obeys the first handler that asks for a retry, so this one precedes its own.
             client.meta.events.register_first("needs-retry", self._session.renew_refused_keys)
             if service == "s3" and PAYER_OUTPUT in self.outputs:
                 client.meta.events.register("before-call.s3", let_requester_pay)
@@ -291,11 +292,13 @@ class DeployedRuns(RunList):
         piece, but the date is that of the last piece, which may be a day later. A run that replaces
         what an older version wrote (`FOLLOW_UP_SUFFIX`) began after the other runs.
         """
-        mtime = datetime.fromtimestamp(self.stores.source(source).stat(source).modified or 0.0, UTC)
+        put_time = datetime.fromtimestamp(
+            self.stores.source(source).stat(source).modified or 0.0, UTC
+        )
         stem = f"-{run_stem(source)}"
         runs = [
             run
-            for day in (mtime, mtime + timedelta(days=1))
+            for day in (put_time, put_time + timedelta(days=1))
             for run in self._list_folders(f"{day:%Y-%m-%d}/")
             if stem in run
         ]

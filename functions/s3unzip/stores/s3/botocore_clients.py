@@ -58,7 +58,7 @@ RESULT_WITH_KEY = re.compile(
     rb"(\s*(?:<\?[^>]*>\s*)?<\w+MultipartUploadResult\b.*?)<Key>[^<]*</Key>", re.DOTALL
 )
 # Emulators return these error codes for operations that they do not support. The response to a HEAD
-# has no body, so botocore uses the status as the code: for some emulators, this is 404.
+# has no body, so botocore uses the status as the code: with some emulators, it is 404.
 UNSUPPORTED = re.compile(
     "InvalidAction|NotImplemented(Exception)?|UnknownOperation(Exception)?|UnsupportedOperation|404"
 )
@@ -70,7 +70,7 @@ ERROR_KINDS: dict[str, tuple[type[errors.S3UnzipError], str]] = {
     # AWS also refuses valid keys in a region that the account has not enabled.
     "InvalidClientTokenId|UnrecognizedClientException": (
         errors.AccessDeniedError,
-        "; check the credentials, and that the account has enabled the region",
+        "; check the credentials and whether the account has enabled the region",
     ),
     "SignatureDoesNotMatch|InvalidSignatureException": (
         errors.AccessDeniedError,
