@@ -236,7 +236,7 @@ def _simulate(runs: DeployedRuns, role: str, actions: list[str], arn: str) -> An
     if unknown_keys:
         return Answer(
             WARNING,
-            f"a simulation has no value of {', '.join(sorted(unknown_keys))}, which {role} needs",
+            f"a simulation does not know {', '.join(sorted(unknown_keys))}, which {role} needs",
             "see whether the canary is extracted",
         )
     return Answer(
