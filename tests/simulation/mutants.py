@@ -114,7 +114,7 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
         ),
     ],
     "runs/records.py": [
-        ("late-stream-counts-too", "counted = replace(recorded, outcomes=[])", "pass"),
+        ("late-stream-counts-too", "effective = replace(recorded, outcomes=[])", "pass"),
         ("whole-outcomes-emptied", "if recorded is None or not recorded.is_complete:", "if True:"),
         (
             "damaged-outcomes-taken-for-none",
