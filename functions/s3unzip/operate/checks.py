@@ -412,7 +412,7 @@ def check_route(runs: DeployedRuns, number: int, route: Route) -> Answer:
     if location.status is FAILURE:
         return location
     writing = check_rights(runs, defaults)
-    if writing.status is not OK:
+    if writing.status is FAILURE:
         return writing
     key = runs.outputs.get(f"Route{number}DestinationKey") or route.destination_kms_key
     encryption = _compare_encryption(runs, bucket, f"routes.{number}.destination.kms_key", key)
@@ -421,9 +421,10 @@ def check_route(runs: DeployedRuns, number: int, route: Route) -> Answer:
     secret = check_secret(runs, defaults, f"routes.{number}.password_secret")
     if secret.status is FAILURE:
         return secret
-    if location.status is WARNING:  # reported last, because failures matter more
-        return location
-    return Answer(OK, f"{defaults.scope} -> {defaults.destination}")
+    return next(  # a warning is reported last, because failures matter more
+        (answer for answer in (writing, location) if answer.status is WARNING),
+        Answer(OK, f"{defaults.scope} -> {defaults.destination}"),
+    )
 
 
 def _find_region(runs: DeployedRuns, bucket: str) -> str | None:

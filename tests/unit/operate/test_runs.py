@@ -217,8 +217,10 @@ def test_a_small_run_records_the_nested_archives_that_it_refuses(
     site = deploy(**{Variable.OPTIONS: json.dumps({"nested_depth": 1}), Variable.TUNING: "{}"})
     assert site.begin("outer.zip", build(Entry("a.zip", GOOD), Entry("a/b.txt", b"x"))) == ""
     (run,) = site.runs.begun(5)
-    records = site.runs.records(run)
-    assert decode(records.store.read("nested.jsonl"), NestedRun).reason == "nested-prefix-taken"
+    assert (
+        decode(site.runs.records(run).store.read("nested.jsonl"), NestedRun).reason
+        == "nested-prefix-taken"
+    )
 
 
 def test_a_nested_archive_stays_when_its_run_is_resumed(deploy: Callable[..., Site]) -> None:

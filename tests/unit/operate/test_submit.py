@@ -334,7 +334,13 @@ ROUTES: list[dict[str, Any]] = [
         "kms_key": KEY,
         "options": {"key_template": "{member}"},
     },
-    {"name": "globex", "prefix": "globex/", "suffix": ".zipx", "destination": "globex/"},
+    {
+        "name": "globex",
+        "prefix": "globex/",
+        "suffix": ".zipx",
+        "destination": "globex/",
+        "options": {"password_ref": "absent"},
+    },
 ]
 
 
@@ -425,7 +431,10 @@ def test_missing_archives_of_routes(traveller: Shell) -> None:
 
 
 def test_doctor_checks_each_route(routed: Site) -> None:
-    """A route whose bucket is gone is a failure with its name; settings not read are a warning."""
+    """A route whose bucket is gone is a failure with its name; settings not read are a warning.
+
+    A missing secret is a failure also where a simulation cannot tell the rights on the bucket.
+    """
     runs = routed.runs
     with answering(runs, deny, "lambda"):
         expect([*diagnose(runs)][-1], WARNING, "no canary is tried: lambda:GetFunctionConfig")
@@ -435,11 +444,19 @@ def test_doctor_checks_each_route(routed: Site) -> None:
         b"<member><EvalDecision>allowed</EvalDecision></member></EvaluationResults>"
         b"</SimulatePrincipalPolicyResult></SimulatePrincipalPolicyResponse>"
     )
-    with answering(runs, lambda _: Reply(200, allowed), "iam"):
+    replies = {
+        False: allowed,
+        True: allowed.replace(
+            b"allowed</EvalDecision>",
+            b"implicitDeny</EvalDecision><MissingContextValues><member>aws:SourceVpce</member>"
+            b"</MissingContextValues>",
+        ),
+    }
+    with answering(runs, lambda asked: Reply(200, replies[b"globex" in asked.body]), "iam"):
         answers = {result.name: (result.status, result.message) for result in diagnose(runs)}
     assert (answers["route acme"], answers["route globex"][0]) == (
         (OK, "s3://arrivals/acme/*.zip -> s3://acme-members/in/"),
-        OK,
+        FAILURE,
     )
     routed.account.client("s3").delete_bucket(Bucket="acme-members")
     expect(check_route(routed.runs, 0, Route("acme")), FAILURE, "acme-members does not exist")
