@@ -230,12 +230,10 @@ def check_trigger(runs: DeployedRuns) -> Answer:
 
 def check_machine(runs: DeployedRuns) -> Answer:
     """Does the state machine exist? The canary is small and usually extracted without it."""
-    if (  # a machine is DELETING until its last execution has ended
-        runs.ask(
-            "states:DescribeStateMachine", "status", stateMachineArn=runs.outputs["StateMachineArn"]
-        )
-        == "DELETING"
-    ):
+    status = runs.ask(
+        "states:DescribeStateMachine", "status", stateMachineArn=runs.outputs["StateMachineArn"]
+    )
+    if status == "DELETING":  # until its last execution has ended
         raise NotFoundError("somebody has deleted the state machine")
     return Answer(OK, "the state machine, which extracts larger archives, exists")
 

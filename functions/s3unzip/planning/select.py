@@ -270,9 +270,8 @@ def near_names(name: str, paths: Iterable[str]) -> tuple[str, ...]:
         return tuple(with_ending[:MAX_NEAR])
     # The time to compare two names grows roughly with the square of their length, so a long name is
     # compared with fewer paths.
-    by_lower = {
-        path.lower(): path for path in compared[: MAX_PAIRS // max(1, len(lower_name) ** 2)]
-    }
+    max_paths = MAX_PAIRS // max(1, len(lower_name) ** 2)
+    by_lower = {path.lower(): path for path in compared[:max_paths]}
     return tuple(
         by_lower[path] for path in difflib.get_close_matches(lower_name, by_lower, MAX_NEAR)
     )
