@@ -238,13 +238,16 @@ class DeployedRuns(RunList):
         with translating_errors("states:ListExecutions"):
             running = {
                 run_of_execution(execution["name"])
-                for page in self.client("stepfunctions")
-                .get_paginator("list_executions")
-                .paginate(
-                    stateMachineArn=self._machine,
-                    statusFilter=RUNNING,
-                    # A response may have fewer executions than it may contain (API_ListExecutions).
-                    PaginationConfig={"MaxItems": MAX_RUNS, "PageSize": MAX_RUNS},
+                for page in bound_pages(
+                    self.client("stepfunctions")
+                    .get_paginator("list_executions")
+                    .paginate(
+                        stateMachineArn=self._machine,
+                        statusFilter=RUNNING,
+                        # A response may have fewer executions than `PageSize`, or none at all.
+                        PaginationConfig={"MaxItems": MAX_RUNS, "PageSize": MAX_RUNS},
+                    ),
+                    self._machine,
                 )
                 for execution in page["executions"]
                 # Executions RUN-w1, ... only wait until a failed execution's functions have ended.
