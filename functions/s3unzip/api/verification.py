@@ -420,7 +420,7 @@ class _ObjectComparison:
             try:
                 job()
             except S3UnzipError:
-                # End them now: `map_ahead` raises this error only when all earlier jobs have ended.
+                # So that earlier jobs end soon: only then, `map_ahead` raises this error.
                 self.calls.end()
                 raise
 
@@ -435,7 +435,7 @@ class _ObjectComparison:
     def _compare_range(
         self, members: Sequence[_Expected], start: str, stop: str, *, any_order: bool
     ) -> None:
-        """Compare the objects with keys in [`start`, `stop`) with the members in that range."""
+        """Compare the objects whose keys are in [`start`, `stop`) to the members in that range."""
         unlisted = {member.key: member for member in members}
         # Unlike `unlisted`, this set does not shrink: a member that is listed twice is never extra.
         # An extra key that is listed twice counts twice, because there may be too many to collect.

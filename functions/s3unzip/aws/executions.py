@@ -386,8 +386,8 @@ def extract_if_replaced(
     if current.etag == report.pin.etag:
         return
     logger.info("archive was replaced during the run", run=report.run)
-    # A repeated comparison starts no second run, because each cause starts at most one. A resumed
-    # run ends again with more rounds, so its cause is new.
+    # A repeated comparison starts no second run, because each cause starts at most one. A run that
+    # was resumed has more rounds, so its next end is a new cause.
     cause = f"{report.run} {report.rounds}"
     if functions_ended:  # they may have overwritten what the first comparison's run wrote
         cause += " late"
@@ -444,7 +444,7 @@ def compare_later(report: Report, config: LambdaConfig, execution: str) -> None:
 def _is_extracted_again(config: LambdaConfig, source: Location, options: Options) -> bool:
     """Return whether a newer version of an archive is extracted over what an older version wrote.
 
-    If no trigger covers the archive, its newer versions start no runs. A run with --on-conflict
-    never overwrites nothing.
+    If no trigger covers the archive, its newer versions start no runs. With `OnConflict.NEVER`, a
+    run overwrites no object.
     """
     return config.covers(source) and options.on_conflict is not OnConflict.NEVER

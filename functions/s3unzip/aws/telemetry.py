@@ -40,7 +40,7 @@ END_METRICS = {  # the metric that counts runs with this verdict
 
 STOPPED_RUNS = "ArchivesStopped"  # a run that was stopped by a person has not failed
 
-# `ArchivePace` is the time per archive, divided by the size of the archive in these units.
+# `ArchivePace` is the time that an archive took, divided by its size in these units.
 PACE_BYTES = 10_000_000_000
 PACE_MEMBERS = 100_000
 

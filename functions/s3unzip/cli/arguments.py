@@ -245,7 +245,7 @@ class Arguments(Struct, frozen=True):
         return values
 
     def _password_source(self) -> str | None:
-        """Return the source of the password as the run records it, or None without a password."""
+        """Return the source of the password, as the run records it; None: there is no password."""
         match self.password_file:
             case None if os.environ.get(PASSWORD_VARIABLE):
                 return f"variable:{PASSWORD_VARIABLE}"

@@ -164,7 +164,7 @@ def _may_start(verb: str, arguments: Arguments, *, count: int, dollars: float) -
 def _queue(runs: DeployedRuns, keys: list[str]) -> int:
     """Queue an event for each key of the ingest bucket; return the number of events queued.
 
-    The events have the time of this call, so the time since the upload is not part of a run.
+    The events have the time of this call, so the duration of a run excludes the time before it.
     """
     queued = 0
     sources = [Location("s3", runs.config.environment_defaults.ingest_bucket, key) for key in keys]

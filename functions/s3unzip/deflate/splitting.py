@@ -122,8 +122,9 @@ def scan_bits(start_bit: int, stop_bit: int | None, chunks: Iterable[Buffer]) ->
     for chunk in chunks:
         for start in range(0, len(chunk), _STEP_BYTES):
             data = chunk[start : start + _STEP_BYTES]
+            # Once both tails are equal, the window no longer matters, and one inflater is enough.
             tails = _extend_tails(tails, [inflater.feed(data) for inflater in inflaters])
-            del inflaters[len(tails) :]  # the second one, if its tail was dropped
+            del inflaters[len(tails) :]
     endings = [inflater.finish() for inflater in inflaters]
     tails = _extend_tails(tails, [[last_output] for last_output, _ in endings])
     _, arrival = endings[0]  # that of the second inflater is equal: windows change only the output
@@ -191,8 +192,8 @@ def scan_segment(
     boundaries = (bit for bit in stop_bits if bit is not None)
     for _ in range(_MAX_SCANS):
         stop_bit = next(boundaries, None)
-        # None of the allowed segments begins at a boundary, so the scan would cover all segments up
-        # to the end of the stream. These may be more than allowed.
+        # No further segment begins at a boundary, so the scan would go on to the end of the stream,
+        # and cover more than `max_segments` segments.
         if stop_bit is None and segment + max_segments < layout.count:
             return None
         chunks = read(*segment_span(start_bit, stop_bit, layout.size))

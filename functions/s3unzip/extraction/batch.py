@@ -162,7 +162,8 @@ def _decode_verified(attempt: TaskAttempt, row: PlannedMember, window: Window) -
     member = row.member
     raw = window.take(member.offset, _read_stop(member))
     opened = open_member(member, raw, policy)
-    if isinstance(opened, int):  # the header needs this many bytes, more than `raw` has
+    # The header needs this many bytes. `raw` has room for each header, so the store sent too few.
+    if isinstance(opened, int):
         raise errors.ServiceFaultError(f"the local header at {member.offset} was cut short")
     stop = opened.data_start + member.compressed_size
     decoded = make_object(

@@ -86,7 +86,7 @@ def find_object(
         if is_gzip and not destination.keeps_metadata:  # the file must be inflated
             return read_stored(destination, key, is_gzip=True)
         stored = destination.head(key)
-        # The store's checksum covers the object: the gzip file, not its content.
+        # The checksum of the store, if any, is that of the object: of a gzip file, not its content.
         if stored is None or stored.checksum is None or is_gzip:
             return stored
         return stored._replace(crc32=stored.checksum)

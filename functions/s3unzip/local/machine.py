@@ -326,7 +326,7 @@ class Machine:
                 request=run,
                 pin=run.pin,
             )
-            if report_and_is_first is None:  # None only if there is no `request`
+            if report_and_is_first is None:  # never here: `request` is given
                 raise
             return report_and_is_first[0]
         return finish_source(run.after_success, settled.report, context)

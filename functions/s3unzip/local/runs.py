@@ -121,7 +121,7 @@ def note_start(home: str, run: str) -> None:
 
 
 def make_latest(home: str, run: str) -> None:
-    """Make `run` the latest run, later than any run that ended at the same moment."""
+    """Make `run` the latest run, even if another run ended at the same moment."""
     folder = Path(home, "runs", run)
     with _explaining_records(folder):
         os.utime(folder, ns=(time.time_ns(), time.time_ns()))

@@ -154,8 +154,8 @@ class Workers:
             new_run: whether this is the first round since the run began or was resumed.
 
         Returns:
-            The fault that ends the run, if any: a store is down or workers died too often, a call
-            was retried in vain, or memory ran out.
+            The fault that ends the run, if any: a store is down or workers died too often
+            (`ending_fault`), a call was retried in vain (`deferred_fault`), or memory ran out.
 
         Raises:
             KeyboardInterrupt: Ctrl-C was pressed or the run was stopped; the workers have ended.
@@ -310,7 +310,7 @@ class _PendingTasks:
 
         After any other fault, the next round repeats the task. All pending tasks are dropped after
         an error that ends the run, if a store is down, or after too many consecutive faults or
-        deaths. An attempt is lost if its worker died or lacked memory.
+        deaths. An attempt is lost if its worker died or ran out of memory.
         """
         error = end.error
         with self._lock:

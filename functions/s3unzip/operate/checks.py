@@ -230,7 +230,7 @@ def _simulate(runs: DeployedRuns, role: str, actions: list[str], arn: str) -> An
         for result in results
         for evaluation in (result, *result.get("ResourceSpecificResults", ()))
         for key in evaluation.get("MissingContextValues", ())
-        # No condition of a role on one of these keys is about S3 actions (infra/rights.py).
+        # Conditions of a role on these two keys are not about S3 actions (infra/rights.py).
         if key.lower() not in {"events:source", "lambda:sourcefunctionarn"}
     }
     if unknown_keys:

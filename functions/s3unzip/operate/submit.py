@@ -121,7 +121,7 @@ def list_archives(names: Sequence[str], runs: DeployedRuns) -> tuple[dict[str, i
         taken = {key: size for key, size in named.items() if runs.config.covers(_locate(runs, key))}
         # Objects that are not archives are not counted; a glob may name some.
         left_out = {key for key in named if key.lower().endswith(".zip")} - taken.keys()
-        if not taken and not left_out:
+        if not taken and not left_out:  # archives that are left out are only counted
             raise NotFoundError(f"{name}: names no archive that {runs.environment} takes")
         sizes |= taken
         outside |= left_out
@@ -350,7 +350,7 @@ def _assess_without_report(
 
     The run id of a split archive is derived from all its parts, so all parts are looked up. A run
     that began before the settings were changed has another id, but is also accepted. Returns
-    `RUNNING` if a run of this version has not ended, or None if another one has a report.
+    `RUNNING` if a run of this version has not ended, or None if such a run has a report.
 
     Args:
         runs: the runs of the environment.

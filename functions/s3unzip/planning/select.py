@@ -27,7 +27,7 @@ from s3unzip.zip import Index
 
 MARKER = "_SUCCESS"  # name of the object that the option `marker` writes below the run's prefix
 MAX_COMPARED = 20_000  # maximum number of names that are searched for similar ones
-MAX_PAIRS = 25_000_000  # maximum number of character pairs that difflib compares: about a second
+MAX_PAIRS = 25_000_000  # maximum character pairs that difflib compares, in about a second
 MAX_NEAR = 3  # maximum number of similar names shown for a name or glob
 
 

@@ -285,7 +285,7 @@ class RunRecords:
         settled: set[int | None] = set()  # indexes of the members with an outcome from settling
         for task, recorded in self.read_outcomes(sorted(tasks)):
             effective = recorded
-            if recorded is not None and recorded.report.stage is Stage.DONE:
+            if recorded is not None and recorded.report.stage is Stage.DONE:  # from settling
                 settled.add(recorded.report.member)
             elif recorded is not None and recorded.report.member in settled:
                 effective = replace(recorded, outcomes=[])

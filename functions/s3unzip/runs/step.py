@@ -202,8 +202,8 @@ class TaskAttempt(Step):
 
     def write(self) -> TaskReport:
         """Write the task's report and outcomes to the run store; return the report."""
-        # The next attempt reads an unfinished member again, so its bytes do not count. A scan or
-        # slice that has ended is not repeated.
+        # If settling adds the outcome, a scan or slice has ended and is not repeated. Otherwise,
+        # the next attempt reads the current member again, so its bytes do not count.
         if not self.settling_adds_outcome:
             self.current_member_bytes = 0
         self.show_progress(now=True)

@@ -35,7 +35,7 @@ def next_command(
         f"s3unzip resume {report.run}{environment_options(environment, connections)}"
     )
     # `resume` on this machine needs the record `RUN`. If that record is damaged or lost, the report
-    # has a message of `RunRecords` that contains the words below.
+    # has a message from `RunRecords` with the words below.
     if f"its record {RUN} is" in (report.message or "") and not environment:
         continuation = repeat_command(report, connections)
     match report.verdict:
@@ -43,7 +43,9 @@ def next_command(
             return _command_after_failures(report, environment, connections)
         case Verdict.FAILED if report.reason == "link-refused":  # `resume` would use the old link
             return repeat_command(report, connections, source="NEW-URL")
-        case Verdict.FAILED if report.reason != "not-implemented":  # that needs other options
+        case Verdict.FAILED if (
+            report.reason != "not-implemented"
+        ):  # "not-implemented" needs other options
             return continuation
         case Verdict.COMPLETED if report.archive_left:
             return continuation

@@ -92,10 +92,10 @@ class Source(Protocol):
     def delete(self, location: Location, pin: Pin) -> None:  # noqa: ARG002 - used by S3 and files
         """Delete only the pinned version; do nothing if that version no longer exists.
 
-        If the location has another version, that version is left alone, and `SourceChangedError` is
+        Stores that cannot delete inherit this method, which always raises an error. In the others,
+        if the location has another version, that version is left alone, and `SourceChangedError` is
         raised. This method and `tag` may be called again after a fault. The caller counts the first
-        request of either method; the methods count the others (`count_request`). Stores that cannot
-        delete inherit this method, which always raises an error.
+        request of either method; the methods count the others (`count_request`).
         """
         raise UsageError(f"{location.public}: only s3:// objects and files can be deleted")
 

@@ -77,7 +77,7 @@ class FaultBudget:
         self._lock = threading.Lock()
 
     def note_success(self, store: Store, kind: Kind, began: float) -> None:
-        """Record that a store responded to a call that began at `began`, or sent bytes then."""
+        """Record that a store responded to a call begun at `began`, or sent bytes at `began`."""
         self._latest_success[store, None] = began  # None: requests of any kind
         self._latest_success[store, kind] = began
         if self._outages:  # usually there are none, and no lock is needed

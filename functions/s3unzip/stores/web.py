@@ -121,7 +121,7 @@ class WebSource(Source):
             raise errors.SourceChangedError(f"{location}: HTTP {answer.status}; {CHANGED}")
         if answer.status != 206:
             refusal = _explain_status(answer, location)
-            # The server has sent a range before, so this may be from a cache: a retry may succeed.
+            # The server has sent a range before, so a cache may have answered: a retry may help.
             if isinstance(refusal, errors.RangesUnsupportedError):
                 refusal = errors.ServiceFaultError(str(refusal))
             raise refusal
@@ -212,18 +212,18 @@ class WebSource(Source):
             target = self._check_redirect(location, first, target, redirect)
         raise errors.StorageError(f"{location}: more than {MAX_REDIRECTS} redirects")
 
-    def _check_redirect(self, location: Location, start: Url, target: Url, redirect: str) -> Url:
-        """Return the URL to which `target` redirects; `redirect` is the Location header.
+    def _check_redirect(self, location: Location, start: Url, current: Url, redirect: str) -> Url:
+        """Return the URL to which `current` redirects; `redirect` is the Location header.
 
         `start` is the URL of the first request. Other hosts are allowed only with `other_hosts`.
         """
         with suppress(UnicodeError):  # servers send UTF-8, which http.client decodes as Latin-1
             redirect = redirect.encode("latin-1").decode()
         try:
-            new = _parse(urljoin(target.url, redirect))
+            new = _parse(urljoin(current.url, redirect))
         except (HTTPError, ValueError):
             raise errors.StorageError(f"{location}: redirects to an invalid URL") from None
-        if target.scheme == "https" and new.scheme != "https":
+        if current.scheme == "https" and new.scheme != "https":
             raise errors.StorageError(f"{location}: redirects from https to http; not followed")
         if not (_is_same_host(start, new) or self._config.other_hosts):
             # A host name has at most 253 characters.

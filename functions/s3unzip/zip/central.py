@@ -397,7 +397,7 @@ class DirectoryReader:
         is reported. The declared size of a directory without content is ignored.
         """
         # A name that ends with a slash cannot be that of a file. A name that ends with a backslash
-        # can, if it has a path.
+        # can, unless it is only the backslash.
         cannot_be_file = name.is_directory and not (name.path and self._raw_name.endswith(b"\\"))
         if not name.is_directory:
             self._warnings["dir-attr-without-slash"] += 1
@@ -514,8 +514,8 @@ class DirectoryReader:
             # Discard a "bomb-ratio": it was derived from only the lower 32 bits of both sizes.
             if table.kinds[number] == FAILED and table.codes[number] == "bomb-ratio":
                 table.kinds[number] = SELECTED
-            # Members of other kinds have no key, which `KeyChecker.finish` needs for FAILED ones.
-            # They are not extracted, so their sizes do not matter.
+            # Only SELECTED and FAILED members have a key, which `KeyChecker.finish` needs. Others
+            # are not extracted, so their sizes do not matter.
             if table.sizes[number] > limit and table.kinds[number] in (SELECTED, FAILED):
                 table.fail_header(
                     number,

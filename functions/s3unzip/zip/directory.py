@@ -247,9 +247,9 @@ def inspect_prefix(location: DirectoryLocation, first: int) -> Reads[list[str]]:
 
     `location.prefix` is the number of bytes that the offsets do not include. The first and the last
     `EOCD_ROOM` bytes before `first` are searched for a record, and the first `MAX_SEARCHED` bytes
-    for a whole archive. If the offsets count from the first byte of the file, the archive can be
-    read in only one way. An archive inside the program of a self-extractor then causes only a
-    warning, because readers that search from the first byte would extract that archive.
+    for a whole archive. If the offsets count from the first byte of the file, this archive is the
+    intended one, so another one before it, in the program of a self-extractor, is not refused. It
+    causes a warning, because readers that search from the first byte would extract it.
 
     Raises:
         RejectedError: the bytes contain another archive (`stacked-archive`) or a record

@@ -85,7 +85,7 @@ UNICODE_PATH = 0x7075
 AES = 0x9901
 
 _FIELD_HEADER = 4  # length in bytes of the id and the length of a field
-# The ticks of 100 ns since 1601 that are Unix times from 1970 to 2106; a second has 10,000,000.
+# The range of 100 ns ticks since 1601 for the Unix times from 1970 to 2106: 10,000,000 a second.
 _NTFS_TICKS = range(116_444_736_000_000_000, 159_394_408_960_000_000)
 _AES_FIELD = struct.Struct("<H2sBH")  # version, "AE", strength, method
 

@@ -100,7 +100,8 @@ class S3Destination(Destination):
             if facts.acl is not None or needs_botocore(self._session, key):
                 answer = self._put_by_botocore(key, body, facts, if_absent=if_absent)
                 return unquoted(_require_field(answer, "ETag", key))
-            # obstore itself raises an error for a response without an ETag: an `UnconfirmedError`.
+            # For a response without an ETag, obstore itself raises an error, which becomes an
+            # `UnconfirmedError`.
             return self._put_by_obstore(key, body, facts, if_absent=if_absent)
 
         try:
