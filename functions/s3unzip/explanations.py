@@ -102,7 +102,8 @@ NOT_FROM_CHECKS = {
     ),
     "exists": Explanation(
         "The key exists with other content, and --on-conflict is never.",
-        "Choose another --prefix, or run again with --on-conflict overwrite.",
+        "Choose another --prefix. To replace the other content, run again with --on-conflict "
+        "overwrite.",
     ),
     "link-refused": Explanation(
         "The web server does not return the archive for this link.",
