@@ -443,6 +443,6 @@ def _send_batch(client: Any, queue: str, messages: Sequence[dict[str, str]]) -> 
             break
     raise ServiceFaultError(
         f"the queue did not accept {len(messages)} messages: "
-        f"{first_refusal['Code']}: {first_refusal.get('Message', 'no message')}; give the command "
-        "again: no archive is extracted twice"
+        f"{first_refusal['Code']}: {first_refusal.get('Message', 'no message')}; when the cause is "
+        "gone, give the command again: no archive is extracted twice"
     )

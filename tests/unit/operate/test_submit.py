@@ -316,7 +316,7 @@ def test_submit_gives_up_after_all_attempts(*, blamed: bool) -> None:
     """After all attempts, or at once if the sender is to blame, it says what was not taken."""
     queue = Queue(lambda _, __: [("3.zip", blamed)])
     with pytest.raises(
-        ServiceFaultError, match=r"1 messages: Busy: 3\.zip; give the command again"
+        ServiceFaultError, match=r"1 messages: Busy: 3\.zip; when the cause is gone, give"
     ):
         _send(queue, 5)
     assert [len(batch) for batch in queue.batches] == [5] + [1] * (0 if blamed else ATTEMPTS - 1)
