@@ -169,7 +169,7 @@ def _handle_put(put: ArchivePut, request: Request, invocation: Invocation, attem
     if archive is None or has_report:  # if necessary, `end_run` has extracted the current version
         return
     version = put.version_id or put.etag  # None: the event comes from `submit`, or was made by hand
-    # `attempts` leaves out those before the dead-letter queue. An event made by hand has none.
+    # `attempts` omits those before the dead-letter queue, which an event made by hand never had.
     if attempts > 1 or version is not None or put.sender.startswith(OWN_SENDERS):
         cause = f"{put.source} {put.time} {version or ''}"
         extract_current_version(request, cause, invocation.config, invocation.context)

@@ -335,7 +335,7 @@ class Calls:
                 self._faults.warn_once(
                     *request, fault, self._faults.budget_seconds - outage_seconds
                 )
-            self._clock.sleep(delay)  # before its turn to retry, the call waits again, for longer
+            self._clock.sleep(delay)  # until its turn comes, the call waits again, for longer
             if not self._ended.is_set() and self._faults.take_turn(store, self._clock.now()):
                 self.count("retries")
                 return True
