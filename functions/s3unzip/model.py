@@ -519,9 +519,7 @@ class Next(Struct, frozen=True, omit_defaults=True):
     """The state of a run between two steps, as the state machine holds it."""
 
     run: str
-    next: Literal[
-        "few", "many", "done"
-    ]  # what comes next: a round of few or many tasks, or the end
+    next: Literal["few", "many", "done"]  # next is a round of few or many tasks, or the end
     round: int = 0  # number of the round, whose tasks are in rounds/NN.jsonl
     tasks: tuple[Task, ...] = ()  # the tasks of the round, if there are few
     list: str = ""  # the key of the round's list in the work bucket, if the round has many tasks
@@ -840,7 +838,7 @@ class NestedRun(Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_failure(self) -> bool:
-        """Whether members may be missing. It is no failure if the file is not an archive."""
+        """Whether members may be missing; a file without an archive (``no-eocd``) is no failure."""
         return self.verdict is not Verdict.COMPLETED and self.reason != "no-eocd"
 
 

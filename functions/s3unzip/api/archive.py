@@ -392,8 +392,8 @@ class Archive(Mapping[str, ArchiveMember]):
             if not options.names:  # a run without names extracts all members
                 raise NothingSelectedError(f"{self.source}: no members to extract were named")
         context = self._context
-        # Check before the run, too. A run of an archive that has changed would replace the records
-        # of an earlier run of it before `planned` is called.
+        # Check before the run, too. If the archive has changed, an earlier run of the new version
+        # may have records. The run would replace them before `planned` is called.
         self._check_pin(read_tail(self._adapter, self._location, context, context.calls()).pin)
         progress = Progress()
         progress.planned = lambda plan: self._check_pin(plan.run.pin)  # type: ignore[method-assign]  # called before any PUT

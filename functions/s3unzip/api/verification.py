@@ -420,7 +420,7 @@ class _ObjectComparison:
             try:
                 job()
             except S3UnzipError:
-                # So that earlier jobs end soon: only then, `map_ahead` raises this error.
+                # Let the other jobs end: `map_ahead` raises this error when the earlier ones have.
                 self.calls.end()
                 raise
 

@@ -397,7 +397,7 @@ class DirectoryReader:
         is reported. The declared size of a directory without content is ignored.
         """
         # A name that ends with a slash cannot be that of a file. A name that ends with a backslash
-        # can, unless it is only the backslash.
+        # can, unless its path is empty.
         cannot_be_file = name.is_directory and not (name.path and self._raw_name.endswith(b"\\"))
         if not name.is_directory:
             self._warnings["dir-attr-without-slash"] += 1
