@@ -227,7 +227,7 @@ class DeployedRuns(RunList):
         return read_config(self.variables)
 
     def connections(self, run: str) -> StoreConfig:  # noqa: ARG002 - the same for all runs
-        """Return the options with which commands reach the stores; functions apply the others."""
+        """Return how commands reach the stores; the settings of a run are for the functions."""
         return self._session.access.for_printed_commands()
 
     def recent(self, limit: int) -> Iterator[ListedRun]:
