@@ -187,16 +187,16 @@ def explain(code: str) -> Explanation:
     return Explanation(CHECKS[code].sentence, _advice_of(code))
 
 
-def advise(code: str, run: str, where: str = "") -> str:
-    """Return the advice about a code for one run; the commands in it contain the run's id.
+def advise(code: str, run: str, env_options: str = "") -> str:
+    """Return the advice about a code, in whose commands the run's id replaces the word RUN.
 
     Args:
         code: the code of a check or a fault.
         run: the id of the run.
-        where: the options that select the run's environment, with a leading space; empty for a run
-            on this machine.
+        env_options: the options that select the run's environment, with a leading space; empty for
+            a run on this machine.
     """
-    return explain(code).advice.replace(" RUN", f" {run}{where}")
+    return explain(code).advice.replace(" RUN", f" {run}{env_options}")
 
 
 def describe(code: str, message: str | None) -> str:

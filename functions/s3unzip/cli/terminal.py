@@ -96,12 +96,15 @@ def repair_streams() -> None:
     sys.stderr = _replace_stream(ERROR_OUTPUT, sys.stderr, by_line=True)
 
 
-def _replace_stream(number: int, replaced: TextIO | None, *, by_line: bool = False) -> _SafeText:
-    """Return a stream on the descriptor `number`, with the encoding of the replaced stream.
+def _replace_stream(
+    descriptor: int, replaced: TextIO | None, *, by_line: bool = False
+) -> _SafeText:
+    """Return a stream that writes to `descriptor`, with the encoding of the `replaced` stream.
 
-    Characters that the encoding cannot represent are escaped.
+    Characters that the encoding cannot represent are escaped. The buffer is written after each line
+    if `by_line`, or if the descriptor is a terminal.
     """
-    raw = _Stream(number, "wb", closefd=False)
+    raw = _Stream(descriptor, "wb", closefd=False)
     encoding = getattr(replaced, "encoding", None) or "utf-8"
     return _SafeText(raw, encoding, "backslashreplace", by_line=by_line or raw.isatty())
 

@@ -153,7 +153,7 @@ class DeployedRuns(RunList):
                 endpoint_url=self._endpoint_url,
                 # A command may look up thousands of runs, but DescribeExecution allows 10 to 15
                 # requests a second. An adaptive client slows down to the rate that AWS allows.
-                **CLIENT_OPTIONS | {"retries": {"total_max_attempts": 6, "mode": "adaptive"}},
+                **CLIENT_OPTIONS | {"retries": CLIENT_OPTIONS["retries"] | {"mode": "adaptive"}},
             )
             # botocore obeys the first handler that asks for a retry, so this one precedes its own.
             client.meta.events.register_first("needs-retry", self._session.renew_refused_keys)

@@ -333,10 +333,11 @@ class FolderDestination(Destination):
 
     def read(self, key: str, span: tuple[int, int] | None = None) -> Iterator[Buffer]:
         with explaining(key), self._open_file(self._check_key(key)) as file:
-            start, stop = span or (0, sys.maxsize)
-            file.seek(start)
-            while data := file.read(min(PIECE, stop - start)):
-                start += len(data)
+            position, stop = span or (0, sys.maxsize)
+            file.seek(position)
+            # At `stop`, 0 bytes are read, which also ends the loop.
+            while data := file.read(min(PIECE, stop - position)):
+                position += len(data)
                 yield data
 
     def delete(self, keys: Sequence[str]) -> None:

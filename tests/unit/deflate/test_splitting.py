@@ -331,7 +331,8 @@ def test_data_changed_after_the_scan_is_refused() -> None:
 def test_reading_is_little_more_than_the_stream() -> None:
     """A scan reads its own segment once, and otherwise only where it searches for boundaries."""
     data = ENCODERS["zlib-6"](log_lines(3_500_000))
-    layout, lengths = cut(len(data), len(data) // 3), list[int]()
+    layout = cut(len(data), len(data) // 3)
+    lengths: list[int] = []
 
     def read(start: int, stop: int) -> list[bytes]:
         lengths.append(stop - start)

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from functools import partial
@@ -30,7 +30,7 @@ from s3unzip.model import Location, Options, Report, Request, Run, Task, TaskKin
 from s3unzip.settings import Tuning, make_tuning
 from s3unzip.stores.config import StoreConfig, parse_destination, parse_source
 from s3unzip.stores.folder import own_prefix
-from s3unzip.stores.ports import Clock, ObjectFacts, StoredObject
+from s3unzip.stores.ports import Clock, ObjectFacts
 from s3unzip.zip import Policy
 from tests.support.memory import OUT, MemoryBucket, MemoryStores, Told, World
 from tests.support.processes import descendants, is_running
@@ -107,15 +107,11 @@ def test_the_whole_archive_clears_a_prefix_of_its_own(
         check_safe_to_delete(request, Location("file", "", f"{tmp_path}/"), MemoryStores())
 
 
-def _fail(found: Sequence[StoredObject]) -> bool:
-    raise AssertionError(found)
-
-
 def test_nothing_is_asked_where_nothing_is_extra(world: World) -> None:
     """The caller hears only of what is there."""
     report = world.run(TWO_MEMBERS)
     world.out.put("elsewhere/x", b"", ObjectFacts("text/plain", {}), if_absent=False)
-    cleared = clear_extra(report, world.context, _fail)
+    cleared = clear_extra(report, world.context, lambda extra: pytest.fail(str(extra)))
     assert cleared.requests.list > report.requests.list  # the second report counts the LIST
     assert (cleared.requests.delete, cleared.verdict) == (
         report.requests.delete,
@@ -128,7 +124,11 @@ def test_records_that_lack_a_member_delete_nothing(world: World) -> None:
     """Lost outcomes must not make a member extra."""
     report = world.run(TWO_MEMBERS)
     with pytest.raises(ServiceFaultError, match="lack some of its members"):
-        clear_extra(replace(report, extracted=report.extracted + 1), world.context, _fail)
+        clear_extra(
+            replace(report, extracted=report.extracted + 1),
+            world.context,
+            lambda extra: pytest.fail(str(extra)),
+        )
     assert len(world.out.objects) == 2
 
 

@@ -182,11 +182,8 @@ class Site:
         ]
 
     def given(self, execution: str) -> dict[str, Any]:
-        return dict(
-            json.loads(
-                self._machines.describe_execution(executionArn=self._arn(execution))["input"]
-            )
-        )
+        described = self._machines.describe_execution(executionArn=self._arn(execution))
+        return dict(json.loads(described["input"]))
 
     def report(self, run: str) -> Report:
         return self.runs.records(run).read_report()

@@ -222,15 +222,8 @@ def test_a_run_at_work_is_running_whatever_its_records_are(shell: Shell) -> None
     """After a deployment that changed their format, an execution is still at work."""
     run = shell.site.begin("a.zip")
     shell.site.account.put(f"runs/{run}/run.json", b"{}", "work")
-    assert (
-        (
-            shell(command="runs")
-            .ends(0, f"runs/{run}/: {run}: another version of s3unzip wrote")
-            .out.splitlines()[1]
-            .split()[2]
-        )
-        == "RUNNING"
-    )
+    ended = shell(command="runs").ends(0, f"runs/{run}/: {run}: another version of s3unzip wrote")
+    assert ended.out.splitlines()[1].split()[2] == "RUNNING"
 
 
 @pytest.mark.parametrize(

@@ -138,8 +138,8 @@ class AwsSession:
         if bucket.startswith(ARN):
             return self._access_point_url(bucket), True
         server = urlsplit(self._server_url(bucket).rstrip("/"))
-        # The bucket stays in the path if the style says so, if its name has a dot, which AWS's
-        # wildcard certificate does not cover, or if its name is not a DNS name.
+        # The bucket stays in the path if the style says so, or if its name is not a DNS name. With
+        # "auto", a dot also keeps it there, because AWS's wildcard certificate covers no dot.
         if (
             self.style == "path"
             or (self.style == "auto" and "." in bucket)

@@ -250,15 +250,19 @@ def explain_profile_error(error: Exception, profile: str) -> errors.S3UnzipError
 
 
 def translate_client_error(error: exceptions.ClientError, action: str) -> errors.S3UnzipError:
-    """Return the error of this package for an error from the AWS control plane."""
-    fault = error.response.get("Error", {})
-    code = fault.get("Code", "")
+    """Return the error of this package for an error from the AWS control plane.
+
+    `action` is the IAM action of the request; the message begins with it.
+    """
+    fields = error.response.get("Error", {})
+    code = fields.get("Code", "")
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    message = str(fault.get("Message") or "")
+    message = str(fields.get("Message") or "")
     # Some emulators report an unsupported operation only in the message.
     if UNSUPPORTED.fullmatch(code) or "not yet implemented" in str(error).lower():
         return errors.UnsupportedError(f"this endpoint does not support {action}")
-    if (not code or message.lstrip().startswith("<")) and status < 500:  # the page of a web server
+    # AWS always sends a code. A message that begins with "<" is the page of a web server.
+    if (not code or message.lstrip().startswith("<")) and status < 500:
         return errors.StorageError(
             f"{action}: the endpoint answers with HTTP {status}, but not as AWS does; check "
             "--endpoint-url and AWS_ENDPOINT_URL"

@@ -216,6 +216,7 @@ def read_answer(error: Exception) -> ServerAnswer:
         return ServerAnswer(None, code="", message=NOT_S3)
     if isinstance(error, botocore_errors()):
         return _read_botocore(error)
+    # obstore's message, then the errors that caused it.
     text, _, details = str(error).partition("\n\nDebug source:")
     if "redirect without LOCATION" in text:  # obstore's words for a 301 from S3
         return ServerAnswer(301, "PermanentRedirect", "the bucket is in another region")

@@ -129,17 +129,22 @@ def read_plain_settings(profile: str | None) -> AwsSettings | None:
 
 
 def _make_keys(values: Profile, method: str, profile: str) -> Keys | None:
-    """Return the keys from variables or a profile, or None if botocore must handle them.
+    """Return the keys in `values`, or None if botocore must handle them.
 
     Keys without a secret, and keys that cannot be sent in a request, are left to botocore.
+
+    Args:
+        values: the settings of the profile, with any keys from environment variables.
+        method: botocore's name for the source of the keys.
+        profile: name of the profile, or "" for the default profile.
     """
     access_key, secret_key, token = (values.get(name, "") for name in _KEY_SETTINGS)
     if not secret_key or not SENDABLE.fullmatch(access_key):
         return None
     if token and not SENDABLE.fullmatch(token):
         return None
-    is_fixed = method == ENVIRONMENT
-    # botocore prefers the role set in variables to the keys of a profile.
+    is_fixed = method == ENVIRONMENT  # such keys do not change while the process is running
+    # botocore prefers the role set in environment variables to the keys of a profile.
     if not is_fixed and any(name in environ for name in _ROLE_VARIABLES):
         return None
     return Keys(
