@@ -8,7 +8,6 @@ up to the object that they write last, so kinds of requests that the records of 
 counted nearly, the others exactly.
 """
 
-import http.client
 import random
 import time
 from collections import Counter
@@ -16,7 +15,6 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from urllib.parse import urlsplit
 
 import pytest
 from msgspec.structs import asdict, replace
@@ -335,12 +333,13 @@ def test_counts_of_a_run_that_finds_all_unchanged(world: World) -> None:
         Rule(Act.ANSWER, chance=0.1),
         Rule(Act.LOSE, chance=0.1),
         Rule(Act.RESET, chance=0.1),
-        Rule(Act.TRUNCATE, ("get", "list", "put", "part", "create", "complete"), chance=0.1),
+        Rule(Act.STALL, chance=0.1, seconds=0.05),
+        Rule(Act.TRUNCATE, ("get", "list", "create", "complete"), chance=0.3),
     ],
     ids=lambda rule: str(rule.act),
 )
 def test_counts_of_a_run_with_faults(world: World, rule: Rule) -> None:
-    """Each attempt is counted, also those of records."""
+    """Each attempt is counted, also those of records; no broken answer is taken for an answer."""
     world.put_archive(bombs.make_archive(small=60))
     world.proxy.set_rules(rule)
     report = world.run()
@@ -365,15 +364,3 @@ def test_requests_of_deleting_what_is_extra(world: World) -> None:
     requests = count(world.proxy.take_records())
     assert min(requests["list"], requests["delete"]) >= 2
     assert (len(found), len(world.listing()), report.extracted) == (1_100, 20, 20)
-
-
-@pytest.mark.parametrize("act", [Act.RESET, Act.STALL, Act.TRUNCATE, Act.LOSE])
-def test_breaks(world: World, act: Act) -> None:
-    """Resets, stalls, truncated bodies and lost answers never look like an answer."""
-    connection = http.client.HTTPConnection(urlsplit(world.proxy.url).netloc, timeout=10)
-    world.proxy.set_rules(Rule(act, times=1, seconds=0.05))
-    connection.request("GET", "/")
-    with pytest.raises((OSError, http.client.HTTPException)):
-        connection.getresponse().read()
-    connection.close()
-    assert [record.fault for record in world.proxy.take_records()] == [act.value]
