@@ -13,7 +13,6 @@ import pytest
 
 from s3unzip.api.verification import (
     ComparedObject,
-    Comparison,
     Effort,
     Kind,
     Proof,
@@ -24,7 +23,6 @@ from s3unzip.api.verification import (
 )
 from s3unzip.errors import RejectedError, ServiceFaultError, StorageError, ThrottledError
 from s3unzip.model import GzipForm, Location, Options, Request, Verdict, decode, encode
-from s3unzip.stores.listing import BEYOND
 from s3unzip.stores.ports import ListPage, ObjectFacts, StoredObject
 from tests.support import memory_server, processes, servers
 from tests.support.memory import TINY, MemoryBucket, MemoryStores, World, check_fields
@@ -337,30 +335,6 @@ def test_the_command_line_over_a_real_server(program: processes.Program) -> None
         (report,) = program.extract(*places, "--on-conflict", "skip-unchanged", "--json").lines
         assert (report["unchanged"], report["extracted"]) == (39, 1)
         program.run("verify", *places).ends(0).prints("40 by the store")
-
-
-class FolderOrder(MemoryBucket):
-    """Lists folder by folder, as gateways to file systems do, a few keys a page."""
-
-    def list_page(self, prefix: str, first: str, last: str, token: str | None) -> ListPage:
-        listed = list(self.list_objects(prefix, "", BEYOND))
-        listed.sort(key=lambda stored: stored.key.split("/"))
-        stop = int(token or "0") + 5
-        return listed[stop - 5 : stop], str(stop) if stop < len(listed) else None
-
-
-def test_results_are_not_given_twice_in_an_unsorted_listing() -> None:
-    """Results that were given out are not given again: verify asks to do without them."""
-    names = [f"{folder}/{n}" for folder in ("0", "a-b", "a") for n in range(9)]
-    world = World(buckets=MemoryStores(out=FolderOrder()))
-    request = world.request(build(*(Entry(name, b"1") for name in names)))
-    written = read_written([world.records(world.run_request(request).run)], request.destination)
-    effort, told = Effort(4, 9), list[ComparedObject]()
-    found = verify_objects(request, world.context, effort, written)
-    assert (found.verdict, found.equal) == (Comparison.EQUAL, len(names))
-    with pytest.raises(StorageError, match="leave out --objects"):
-        verify_objects(request, world.context, effort, written, told.append)
-    assert 0 < len(told) < len(names)
 
 
 class Key(str):
