@@ -17,7 +17,7 @@ import pytest
 
 from infra.bundle import ROOT
 from tests.support.memory_server import MemoryS3
-from tests.support.processes import Program, descendants, is_running
+from tests.support.processes import Ended, Program, descendants, is_running
 from tests.support.servers import HANG_SECONDS, Asked, HttpServer, Reply, WebFiles, looks
 from tests.support.zips import Entry, build
 
@@ -31,16 +31,15 @@ def program(program: Program) -> Program:
     return program
 
 
-def _shell(program: Program, command: str) -> tuple[int, str]:
+def _shell(program: Program, command: str) -> Ended:
     script = f's3unzip() {{ "{sys.executable}" -m s3unzip "$@"; }}; {command}'
-    ended = program.start_as(["sh", "-c", script])
-    return ended.code, ended.err
+    return program.start_as(["sh", "-c", script])
 
 
 @pytest.mark.parametrize("streams", ["2>&-", ">&- 2>&- <&-", "2>/dev/full"])
 def test_closed_and_full_streams_do_no_harm(program: Program, streams: str) -> None:
     """A run does what it does, all of it, and ends with the verdict's code."""
-    assert _shell(program, f"s3unzip run a.zip out -w 1 {streams}") == (0, "")
+    assert _shell(program, f"s3unzip run a.zip out -w 1 {streams}") == (0, "", "")
     assert len(program.files("out/a")) == MEMBERS
 
 
@@ -55,6 +54,7 @@ def test_a_lost_output_is_told(program: Program, command: str, stream: str, reas
     """The program prints one line and has a separate exit code."""
     assert _shell(program, f"s3unzip {command} {stream}") == (
         74,
+        "",
         f"s3unzip: standard output: {reason}; the output is incomplete\n",
     )
 
@@ -66,7 +66,7 @@ def test_a_lost_output_is_told(program: Program, command: str, stream: str, reas
 def test_an_output_that_nobody_reads_any_more(program: Program, command: str, code: int) -> None:
     """`ls | head` is no error, and a verdict keeps its exit code."""
     program.add("bad.zip", *(Entry(f"f{n}", central={"crc32": 1}) for n in range(999)))
-    assert _shell(program, f"(s3unzip {command} 2>&1; echo $? >code) | true") == (0, "")
+    assert _shell(program, f"(s3unzip {command} 2>&1; echo $? >code) | true") == (0, "", "")
     assert (program.folder / "code").read_text() == f"{code}\n"
 
 
@@ -74,8 +74,8 @@ def test_an_output_that_nobody_reads_any_more(program: Program, command: str, co
 @pytest.mark.parametrize("limit", [300_000, 600_000])
 def test_a_process_without_memory_is_told_in_plain_words(program: Program, limit: int) -> None:
     """Out of memory in any process is never called an internal error."""
-    code, told = _shell(program, f"ulimit -v {limit}; s3unzip run a.zip out -w 1")
-    assert code == 0 or "no memory left" in told, told
+    ended = _shell(program, f"ulimit -v {limit}; s3unzip run a.zip out -w 1")
+    assert ended.code == 0 or "no memory left" in ended.err, ended.err
 
 
 @pytest.mark.parametrize(
@@ -83,8 +83,7 @@ def test_a_process_without_memory_is_told_in_plain_words(program: Program, limit
 )
 def test_files_that_cannot_be_written_are_named(program: Program, command: str, said: str) -> None:
     """The message names the variable or the limit that helps."""
-    code, told = _shell(program, f"ulimit -f 0; s3unzip {command}")
-    assert (code, said in told) == (6, True), told
+    _shell(program, f"ulimit -f 0; s3unzip {command}").ends(6, said)
 
 
 @pytest.mark.parametrize("words", ["archives out", "outer.zip out --nested 1"])
@@ -94,7 +93,7 @@ def test_many_archives_need_few_descriptors(program: Program, words: str) -> Non
     program.add("outer.zip", *(Entry(name, archive) for name, archive in archives.items()))
     for name in archives:
         program.add(f"archives/{name}", Entry("f"))
-    assert _shell(program, f"ulimit -n 64; s3unzip run {words} -w 1 -q") == (0, "")
+    assert _shell(program, f"ulimit -n 64; s3unzip run {words} -w 1 -q") == (0, "", "")
 
 
 def test_refused_files_need_few_descriptors(program: Program) -> None:
@@ -104,8 +103,9 @@ def test_refused_files_need_few_descriptors(program: Program) -> None:
     program.add("both.zip", *written, *refused)
     for entry in refused:
         (program.folder / "out/both" / str(entry.name) / "folder").mkdir(parents=True)
-    code, told = _shell(program, "ulimit -n 64; s3unzip run both.zip out -w 1")
-    assert (code, "40 extracted, 100 failed" in told) == (1, True), told
+    _shell(program, "ulimit -n 64; s3unzip run both.zip out -w 1").ends(
+        1, "40 extracted, 100 failed"
+    )
 
 
 def test_the_same_run_twice_at_once(program: Program) -> None:

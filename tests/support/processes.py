@@ -123,6 +123,12 @@ class Program:
             if path.is_file()
         }
 
+    def records_with(self, text: bytes) -> list[str]:
+        """Return the names of the records of runs that hold a text; some records are there."""
+        records = self.files(".runs")
+        assert records
+        return [Path(name).name for name, data in records.items() if text in data]
+
     def runs(self) -> list[str]:
         folder = self.home / "runs"
         return [str(run.relative_to(folder)) for run in folder.glob("*/*")]
