@@ -303,6 +303,12 @@ VERSIONS = {"VersioningConfiguration": {"Status": "Enabled"}}
         ),
         pytest.param(
             "dev",
+            "WorkflowRuns",
+            {"StateMachineName": "s3unzip-dev"},
+            id="the state machine has the name of the stack, by which others name it",
+        ),
+        pytest.param(
+            "dev",
             "IntakeSettleAttempts",
             {
                 "FunctionName": "FunctionsSettle",
