@@ -25,7 +25,13 @@ from msgspec.structs import replace
 from bench.archives import ArchiveFile, Content, deflate_whole, inflate_once, log_lines, mixed_files
 from bench.measure import print_figure, print_step
 from s3unzip.context import Context, Progress
-from s3unzip.deflate import cut, inflate_segment, link_segments, locate, scan_segment
+from s3unzip.deflate import (
+    Segmentation,
+    inflate_segment,
+    link_segments,
+    locate,
+    scan_segment,
+)
 from s3unzip.local.machine import Machine
 from s3unzip.local.workers import Workers
 from s3unzip.model import Location, Part, Pin, Request
@@ -222,7 +228,7 @@ def _print_cpu(members: dict[str, bytes]) -> None:
     for name, member in members.items():
         content = deflate_whole(member)
         data = content.chunks[0]
-        layout = cut(len(data), -(-len(data) // SEGMENTS))
+        layout = Segmentation(len(data), -(-len(data) // SEGMENTS))
         before = time.process_time()
         bits = [locate(layout, segment, partial(_read, data)) for segment in range(1, SEGMENTS)]
         searches.append((time.process_time() - before) / (SEGMENTS - 1))
@@ -241,7 +247,7 @@ def _print_cpu(members: dict[str, bytes]) -> None:
 
 
 def _split_once(data: bytes) -> int:
-    layout = cut(len(data), -(-len(data) // CPU_SEGMENTS))
+    layout = Segmentation(len(data), -(-len(data) // CPU_SEGMENTS))
     read = partial(_read, data)
     scans = (scan_segment(layout, segment, read) for segment in range(layout.count))
     found = link_segments((scan for scan in scans if scan is not None), layout.size)

@@ -10,7 +10,7 @@ from isal import isal_zlib
 
 from s3unzip.deflate import (
     ScannedSegment,
-    cut,
+    Segmentation,
     inflate_segment,
     link_segments,
     scan_bits,
@@ -117,7 +117,7 @@ ENCODER_NAMES = st.sampled_from(sorted(ENCODERS))
 
 def split_inflate(data: bytes, segments: int) -> bytes:
     """Inflate a raw stream that is cut into about so many segments."""
-    layout = cut(len(data), -(-len(data) // segments))
+    layout = Segmentation(len(data), -(-len(data) // segments))
 
     def read(start: int, stop: int) -> list[bytes]:
         return [data[start:stop]]

@@ -13,7 +13,7 @@ CRC-32 of the whole output from the CRC-32s of its parts.
 >>> stream = compressor.compress(content) + compressor.flush()
 >>> def read(start, stop):
 ...     return [stream[start:stop]]
->>> layout = deflate.cut(len(stream), len(stream) // 3)
+>>> layout = deflate.Segmentation(len(stream), distance=len(stream) // 3)
 >>> scans = [deflate.scan_segment(layout, number, read) for number in range(layout.count)]
 >>> segments = deflate.link_segments(filter(None, scans), layout.size)
 >>> output = b""
@@ -32,7 +32,6 @@ from s3unzip.deflate.segments import (
     Arrival as Arrival,
     Segmentation as Segmentation,
     SegmentInflater as SegmentInflater,
-    cut as cut,
     segment_span as segment_span,
 )
 from s3unzip.deflate.splitting import (

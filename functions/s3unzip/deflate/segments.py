@@ -25,7 +25,7 @@ from isal import isal_zlib
 from isal.igzip_lib import IgzipDecompressor
 from msgspec import Struct
 
-from s3unzip.errors import DeflateError, Finding
+from s3unzip.errors import Finding
 
 Buffer = bytes | memoryview
 
@@ -62,18 +62,6 @@ class Segmentation(Struct, frozen=True):
         """
         start = segment * self.distance
         return start, min(start + min(self.distance, self.search), self.size)
-
-
-def cut(compressed_size: int, segment_size: int) -> Segmentation:
-    """Return a segmentation into segments of about equal length, at most `segment_size` bytes.
-
-    Raises:
-        DeflateError: The member has no compressed data, so it has no deflate stream.
-    """
-    if not compressed_size:
-        raise DeflateError(Finding("stream-truncated", "an empty deflate stream"))
-    count = -(-compressed_size // segment_size)  # both quotients are rounded up
-    return Segmentation(compressed_size, -(-compressed_size // count))
 
 
 def segment_span(start_bit: int, stop_bit: int | None, compressed_size: int) -> tuple[int, int]:

@@ -99,13 +99,10 @@ def _segmentation_of(scan: Task, row: PlannedMember) -> deflate.Segmentation:
     """Return how a member is cut into segments, derived from the task of any of its scans.
 
     All segments except the last have the same length, so segment number N begins at N times this
-    length.
+    length. `planning.cut` cuts a member into `scan.parts` such segments.
     """
-    start, stop = scan.span
-    length = stop  # length of the first segment, which begins at 0
-    if scan.part:
-        length = start // scan.part
-    return deflate.Segmentation(row.member.compressed_size, length)
+    size = row.member.compressed_size
+    return deflate.Segmentation(size, distance=math.ceil(size / scan.parts))
 
 
 def _keep_first_read(data: MemberData) -> Callable[[int, int], Iterator[bytes | memoryview]]:

@@ -3,7 +3,7 @@
 import random
 import zlib
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -17,7 +17,6 @@ from s3unzip.deflate import (
     ScannedSegment,
     Segmentation,
     SegmentInflater,
-    cut,
     inflate_segment,
     link_segments,
     locate,
@@ -202,7 +201,7 @@ def test_segments_are_the_whole(raw: bytes, encoder: str, segments: int) -> None
 def test_segments_below_a_window_carry_it_along(raw: bytes, encoder: str, step: int) -> None:
     """Segments of a few hundred bytes, far below 32 KiB, still link exactly."""
     data = ENCODERS[encoder](raw[:12_000])
-    segments = list(link_segments(_scans_of(data, cut(len(data), step)), len(data)))
+    segments = list(link_segments(_scans_of(data, Segmentation(len(data), step)), len(data)))
     assert b"".join(_extract(data, segment, 999) for segment in segments) == raw[:12_000]
     assert [(one.window, LinkedSegment.from_bytes(one.to_bytes())) for one in segments] == [
         (raw[: one.offset][-WINDOW_SIZE:], one) for one in segments
@@ -236,24 +235,17 @@ def test_every_encoder(encoder: str, data: str) -> None:
 def test_segments_that_are_found(encoder: str, segments: list[int]) -> None:
     """Ordinary encoders give as many as are asked for; without dynamic blocks there is one."""
     data = ENCODERS[encoder](log_lines(1_050_000) * 4)
-    layout = cut(len(data), -(-len(data) // 4))
+    layout = Segmentation(len(data), -(-len(data) // 4))
     scans = _scans_of(data, layout)
     assert [scan.start_bit // 8 // layout.distance for scan in scans] == segments
     assert (scans[-1].stop_bit, scans[0].second) == (None, None)
-
-
-@pytest.mark.parametrize("call", [partial(cut, 0, 100), partial(split_inflate, b"", 3)])
-def test_no_data_is_no_stream(call: Callable[[], object]) -> None:
-    """Without any bytes there is neither a layout nor a stream."""
-    with pytest.raises(DeflateError, match="an empty deflate stream"):
-        call()
 
 
 def test_stored_stretch_joins_the_segment_before() -> None:
     """A stretch of noise in the middle makes one longer segment, and no gap."""
     raw = log_lines(700_000) + random.Random(9).randbytes(3_000_000) + log_lines(700_000)
     data = ENCODERS["zlib-6"](raw)
-    layout = cut(len(data), 350_000)
+    layout = Segmentation(len(data), 350_000)
     scans = _scans_of(data, layout)
     assert len(scans) < layout.count
     assert split_inflate(data, layout.count) == raw
@@ -296,7 +288,7 @@ def test_stream_at_the_very_end_deceives_the_search_alone() -> None:
 def test_missing_scan_does_not_link(numbers: tuple[int, ...]) -> None:
     """A gap between scans is refused, at the beginning, in the middle and at the end."""
     data = ENCODERS["zlib-6"](log_lines(1_400_000))
-    scans = _scans_of(data, cut(len(data), -(-len(data) // 3)))
+    scans = _scans_of(data, Segmentation(len(data), -(-len(data) // 3)))
     with pytest.raises(DeflateError, match="no scan starts at bit"):
         list(link_segments([scans[number] for number in numbers], len(data)))
 
@@ -313,7 +305,8 @@ def test_bytes_after_the_stream_do_not_link() -> None:
 def test_data_changed_after_the_scan_is_refused() -> None:
     """An extraction that does not repeat its scan ends as an error."""
     data = ENCODERS["zlib-6"](log_lines(700_000))
-    first, second, *_ = link_segments(_scans_of(data, cut(len(data), len(data) // 3)), len(data))
+    layout = Segmentation(len(data), len(data) // 3)
+    first, second, *_ = link_segments(_scans_of(data, layout), len(data))
     false = second.start_bit - 77
     for wrong in (
         replace(second, length=second.length - 1),
@@ -331,7 +324,7 @@ def test_data_changed_after_the_scan_is_refused() -> None:
 def test_reading_is_little_more_than_the_stream() -> None:
     """A scan reads its own segment once, and otherwise only where it searches for boundaries."""
     data = ENCODERS["zlib-6"](log_lines(3_500_000))
-    layout = cut(len(data), len(data) // 3)
+    layout = Segmentation(len(data), len(data) // 3)
     lengths: list[int] = []
 
     def read(start: int, stop: int) -> list[bytes]:
@@ -415,7 +408,7 @@ def test_locate_asks_for_bounded_spans() -> None:
 
 def test_first_segment_needs_no_reading() -> None:
     """The stream begins at bit 0, with any first block."""
-    assert locate(cut(1000, 100), 0, lambda *_: []) == 0
+    assert locate(Segmentation(1000, 100), 0, lambda *_: []) == 0
 
 
 @given(st.integers(1, 10**6), st.integers(1, 10**5), st.integers(1, 10**5))
