@@ -90,7 +90,7 @@ class ScannedSegment(Record, frozen=True, tag="scanned 3"):
             history: total output of this segment and all earlier segments, in bytes.
 
         Raises:
-            IndexError: A byte was copied from before the beginning of the stream.
+            DeflateError: A byte was copied from before the beginning of the stream.
         """
         # Drop the bytes of an invented window that lie before the start of the stream.
         start = max(0, len(self.first) - history)
@@ -104,7 +104,10 @@ class ScannedSegment(Record, frozen=True, tag="scanned 3"):
                 # The bytes of the two windows always differ in the top bit (see `SECOND_WINDOW`).
                 position = low | (high & 0x7F) << 8
                 if position < missing:
-                    raise IndexError(f"window of {len(window)} bytes has no position {position}")
+                    raise _join_error(
+                        f"segment from bit {self.start_bit}: "
+                        f"window of {len(window)} bytes has no position {position}"
+                    )
                 resolved[index] = padded[position]
         return bytes(resolved)
 
@@ -251,10 +254,7 @@ def link_segments(scans: Iterable[ScannedSegment], compressed_size: int) -> Iter
             return
         next_bit = scan.stop_bit
         offset += scan.arrival.length
-        try:
-            window = scan.resolve(window, offset)  # the window of the next segment
-        except IndexError as error:  # a byte was copied from before the beginning of the stream
-            raise _join_error(f"segment from bit {scan.start_bit}: {error}") from error
+        window = scan.resolve(window, offset)  # the window of the next segment
     raise _join_error(f"no scan starts at bit {next_bit}")
 
 
