@@ -59,14 +59,14 @@ _FOUR_LENGTHS: Final = np.arange(1 << 12)[:, np.newaxis] >> np.array([0, 3, 6, 9
 _KRAFT: Final = np.where(_FOUR_LENGTHS > 0, 128 >> _FOUR_LENGTHS, 0).sum(axis=1).astype(np.uint16)
 
 
-def find_boundary(data: bytes, start_bit: int, stop_bit: int, *, at_end: bool) -> int | None:
-    """Return the first boundary in `data` from `start_bit` up to but not including `stop_bit`.
+def find_boundary(data: bytes, size: int, *, at_end: bool) -> int | None:
+    """Return the first boundary in the first `size` bytes of `data`.
 
     A boundary is the position of the first bit of a block header. Returns None if there is none.
     `at_end` is True if `data` extends to the end of the member's data. Otherwise, `LOOKAHEAD` bytes
     must follow the last byte to try.
     """
-    for bit in _find_candidates(data, start_bit, stop_bit):
+    for bit in _find_candidates(data, size):
         if all(
             _inflates(data, bit, input_bytes, uses_zlib=uses_zlib, at_end=at_end)
             for input_bytes, uses_zlib in _TRIALS
@@ -85,23 +85,20 @@ def locate_boundary(layout: Segmentation, segment: int, read: Read) -> int | Non
         stop = min(start + READ_BYTES, search_stop)
         read_stop = min(stop + LOOKAHEAD, layout.size)
         data = b"".join(read(start, read_stop))
-        bit = find_boundary(data, 0, 8 * (stop - start), at_end=read_stop == layout.size)
+        bit = find_boundary(data, stop - start, at_end=read_stop == layout.size)
         if bit is not None:
             return 8 * start + bit
     return None
 
 
-def _find_candidates(data: bytes, start_bit: int, stop_bit: int) -> Iterator[int]:
-    """Yield, in order, the positions of bits where a header with valid fields can begin."""
-    last_stop = -(-stop_bit // 8)  # in bytes, rounded up
-    for start in range(start_bit // 8, last_stop, _CHUNK_BYTES):
-        stop = min(start + _CHUNK_BYTES, last_stop)
+def _find_candidates(data: bytes, size: int) -> Iterator[int]:
+    """Yield, in order, the bits of the first `size` bytes where a valid header can begin."""
+    for start in range(0, size, _CHUNK_BYTES):
+        stop = min(start + _CHUNK_BYTES, size)
         # Three more words are included so that even the longest header can start at the last byte.
         chunk = data[start : stop + 3 * _WORD_BYTES].ljust(stop - start + 3 * _WORD_BYTES, b"\0")
         for offset in _find_headers(chunk, stop - start):
-            bit = 8 * start + int(offset)
-            if start_bit <= bit < stop_bit:
-                yield bit
+            yield 8 * start + int(offset)
 
 
 def _find_headers(chunk: bytes, size: int) -> NDArray[np.int64]:
