@@ -211,14 +211,12 @@ class SegmentInflater:
     Args:
         start_bit: position of the first bit of a block header.
         stop_bit: position of the first bit of a later block header, or None for the end of the
-            stream.
+            stream. It lies at least 16 bits after `start_bit`: `feed` cannot trim one byte at both
+            ends. A dynamic block is longer.
         window: the output before the segment, at most the last 32 KiB.
     """
 
     def __init__(self, start_bit: int, stop_bit: int | None = None, window: bytes = b"") -> None:
-        # `feed` cannot trim one byte at both ends. 16 bits are always in two bytes or more.
-        if start_bit < 0 or (stop_bit is not None and stop_bit < start_bit + 16):
-            raise ValueError(f"no segment from bit {start_bit} to bit {stop_bit}")
         self._inflate = IgzipDecompressor(zdict=window)
         self._first_bit = start_bit % 8
         self._start = start_bit // 8
