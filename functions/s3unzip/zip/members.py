@@ -34,9 +34,9 @@ UNSELECTED = 5  # the member can be read, but the options do not select it
 DROPPED = 6  # the member failed and is not selected, or a later member has the same key
 _FILE_KINDS = (SELECTED, FAILED, KEYLESS, UNSELECTED, DROPPED)
 
-# The values of a header that only `HeaderTable.member` reads: the time, the CRC-32, the method and
-# the mode (0 if unknown).
-_FACTS = PackedStruct("<qIHH")
+# The values of a header that only `HeaderTable.member` reads: the time, the CRC-32, the method, the
+# mode (0 if unknown) and the index of the cipher in `_CIPHERS`.
+_FACTS = PackedStruct("<qIHHB")
 _NO_TIME = -(1 << 63)  # represents None
 # The number of failed members that keep a message. A message takes up to 500 bytes of memory, and
 # all members of an archive can fail.
@@ -52,7 +52,6 @@ class HeaderTable:
         self._paths: list[str | bytes] = []  # packed by `_pack_path`
         self._raw_names: list[bytes | None] = []
         self._facts = bytearray()  # packed by `_FACTS`
-        self._ciphers = bytearray()  # indexes of ciphers in `_CIPHERS`
         self.flags: array[int] = array("I")
         self.offsets: array[int] = array("Q")
         # Until `set_stops` is called: a lower bound for the end of each member. After that, the
@@ -82,8 +81,8 @@ class HeaderTable:
             member.crc32,
             member.method,
             member.mode or 0,
+            _CIPHER_CODES[member.cipher],
         )
-        self._ciphers.append(_CIPHER_CODES[member.cipher])
 
     def path(self, number: int) -> str:
         """Return the path in the header with this number."""
@@ -143,7 +142,7 @@ class HeaderTable:
 
     def member(self, number: int) -> Member:
         """Return the member for the header with this number."""
-        mtime, crc32, method, mode = _FACTS.unpack_from(self._facts, number * _FACTS.size)
+        mtime, crc32, method, mode, cipher = _FACTS.unpack_from(self._facts, number * _FACTS.size)
         return Member(
             index=number,
             path=self.path(number),
@@ -157,7 +156,7 @@ class HeaderTable:
             flags=self.flags[number],
             mtime=None if mtime == _NO_TIME else mtime,
             mode=mode or None,
-            cipher=_CIPHERS[self._ciphers[number]],
+            cipher=_CIPHERS[cipher],
         )
 
     def refused(self, number: int) -> tuple[Member, Finding]:
