@@ -372,11 +372,14 @@ class DirectoryReader:
 
         A Unicode path field replaces the header's name, unless a flag marks that name as UTF-8.
         """
-        unicode_path, code = read_unicode_path(extras, self._raw_name)
-        if code == "unicode-path-duplicate":
-            self._warn_or_refuse(code, "more than one Unicode path field")
-        elif code:
-            self._warnings[code] += 1
+        unicode_path = None
+        payloads = extras.of(UNICODE_PATH)
+        if len(payloads) > 1:
+            self._warn_or_refuse("unicode-path-duplicate", "more than one Unicode path field")
+        elif payloads:
+            unicode_path, code = read_unicode_path(payloads[0], self._raw_name)
+            if code:
+                self._warnings[code] += 1
         is_utf8 = bool(form.flags & records.FLAG_UTF8)
         if unicode_path is None:
             return self._raw_name, is_utf8

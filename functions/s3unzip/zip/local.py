@@ -263,9 +263,7 @@ def _choose_local_name(member: Member, payload: bytes) -> tuple[bytes, bool]:
     If the field is invalid, for example because it has the checksum of a different name, the
     function returns the declared name.
     """
-    raw, _ = records.read_unicode_path(
-        records.Extras({records.UNICODE_PATH: [payload]}), member.name_bytes
-    )
+    raw, _ = records.read_unicode_path(payload, member.name_bytes)
     if raw is None:
         return member.name_bytes, bool(member.flags & records.FLAG_UTF8)
     return raw, True

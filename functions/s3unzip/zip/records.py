@@ -235,19 +235,13 @@ def read_aes(extras: Extras) -> tuple[int, Cipher] | None:
     return method, Cipher(version, strength)
 
 
-def read_unicode_path(extras: Extras, raw_name: bytes) -> tuple[bytes | None, str | None]:
-    """Return the UTF-8 name of the Unicode path field (0x7075, 4.6.9), and the code of a finding.
+def read_unicode_path(payload: bytes, raw_name: bytes) -> tuple[bytes | None, str | None]:
+    """Return the UTF-8 name of a Unicode path field (0x7075, 4.6.9), and the code of a finding.
 
-    The name is None if there is no valid field, and the code is None if there is no finding. A
+    The name is None if the field is not valid, and the code is None if there is no finding. A
     valid field has version 1 and the CRC-32 of the raw name. The backslashes in the name become
     slashes if the result has as many slashes as the raw name.
     """
-    payloads = extras.of(UNICODE_PATH)
-    if not payloads:
-        return None, None
-    if len(payloads) > 1:
-        return None, "unicode-path-duplicate"
-    payload = payloads[0]
     checksum = int.from_bytes(payload[1:5], "little")
     # The version and the checksum occupy 5 bytes; the name follows.
     if len(payload) < 5 or payload[0] != 1 or checksum != zlib.crc32(raw_name):
