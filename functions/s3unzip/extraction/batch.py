@@ -17,7 +17,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from queue import SimpleQueue
-from typing import Generic, TypeVar
 
 from s3unzip import errors
 from s3unzip.extraction.existing_objects import explain_refusal, resolve_conflicts
@@ -36,9 +35,6 @@ from s3unzip.zip import (
 )
 from s3unzip.zip.decode import Decoded
 
-T = TypeVar("T")
-RowAndFacts = tuple[PlannedMember, ObjectFacts]  # what a PUT needs besides the bytes of the object
-
 MAX_REFUSALS = 20  # the run ends after this many refused PUTs without a single success
 
 
@@ -50,15 +46,14 @@ def extract_batch(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
     tuning = attempt.context.tuning
     rows = _drop_existing(attempt, rows)
     writer = _Writer(attempt)
-    pool: PutPool[RowAndFacts] = PutPool(
-        writer.put,
+    pool = PutPool(
         threads=min(tuning.puts_in_flight, max(1, len(rows))),
         max_bytes=tuning.bytes_in_flight,
     )
     oversized: list[PlannedMember] = []
     try:
         for neighbours in _group_neighbours(rows, tuning.gap_bytes):
-            oversized += _extract_neighbours(attempt, neighbours, pool)
+            oversized += _extract_neighbours(attempt, neighbours, writer, pool)
         pool.close()
         # `writer` has raised no error, so the refusals concern single members, not the store.
         writer.note_refusals()
@@ -116,7 +111,7 @@ def _read_stop(member: Member) -> int:
 
 
 def _extract_neighbours(
-    attempt: TaskAttempt, rows: list[PlannedMember], pool: PutPool[RowAndFacts]
+    attempt: TaskAttempt, rows: list[PlannedMember], writer: _Writer, pool: PutPool
 ) -> list[PlannedMember]:
     """Extract members that are read with one range; return the members that must be streamed.
 
@@ -139,7 +134,8 @@ def _extract_neighbours(
             # Make the facts in this thread: the same code is slower in a thread of the pool, whose
             # caches are cold when it wakes.
             facts = object_facts(verified.key, verified.member, attempt.run)
-            pool.submit((verified, facts), decoded.content)
+            put = partial(writer.put, verified, facts, decoded.content)
+            pool.submit(put, len(decoded.content))
         attempt.show_progress()
     return oversized
 
@@ -211,23 +207,22 @@ class Window:
         self._start = start
 
 
-class PutPool(Generic[T]):
-    """Threads that write small bodies with `put`, with a bound on the bytes in memory.
+class PutPool:
+    """Threads that PUT small bodies, with a bound on the bytes in memory.
 
     The threads share a queue and do not use futures: at 10,000 members per second, the bookkeeping
     for a future costs as much as the member. One thread submits bodies, and then closes or abandons
-    the pool; a closed pool can still be abandoned. The first error that `put` raises ends the pool:
-    queued bodies are dropped, and `submit` or `close` raises the error.
+    the pool; a closed pool can still be abandoned. The first error of a PUT ends the pool: queued
+    bodies are dropped, and `submit` or `close` raises the error.
 
     Args:
-        put: function that writes one body; each thread calls it.
         threads: number of concurrent PUTs.
         max_bytes: maximum total size of the bodies that are queued or being written.
     """
 
-    def __init__(self, put: Callable[[T, Buffer], None], threads: int, max_bytes: int) -> None:
-        self._put = put
-        self._queue: SimpleQueue[tuple[T, Buffer] | None] = SimpleQueue()
+    def __init__(self, threads: int, max_bytes: int) -> None:
+        # The call that writes a body, and the size of the body. None: the thread ends.
+        self._queue: SimpleQueue[tuple[Callable[[], None], int] | None] = SimpleQueue()
         self._max_bytes = max_bytes
         # A body is in flight from `submit` to the end of its PUT. For each thread, one body is on
         # the wire and three are queued, so that no thread waits for its next body.
@@ -245,12 +240,8 @@ class PutPool(Generic[T]):
         for thread in self._threads:
             thread.start()
 
-    def submit(self, subject: T, body: Buffer) -> None:
-        """Wait until there is room for a body, then queue the call of `put` for it.
-
-        `put` also gets `subject`, which says what the body is.
-        """
-        size = len(body)
+    def submit(self, put: Callable[[], None], size: int) -> None:
+        """Wait for room for a body of `size` bytes, then queue `put`, which writes it."""
         with self._lock:
             if self._in_flight >= self._max_in_flight or self._bytes + size > self._max_bytes:
                 self._wait_for_room(size)  # releases the lock while it waits
@@ -258,7 +249,7 @@ class PutPool(Generic[T]):
                 raise self._error
             self._bytes += size
             self._in_flight += 1
-        self._queue.put((subject, body))
+        self._queue.put((put, size))
 
     def _wait_for_room(self, size: int) -> None:
         """Wait until a body of `size` bytes may be submitted; the caller holds the lock."""
@@ -287,7 +278,6 @@ class PutPool(Generic[T]):
         with self._lock:
             if self._error is None:
                 self._error = errors.S3UnzipError("abandoned")  # makes the threads drop the bodies
-            self._changed.notify_all()
         self._end_threads()
 
     def _end_threads(self) -> None:
@@ -300,15 +290,14 @@ class PutPool(Generic[T]):
     def _work(self) -> None:
         """PUT queued bodies until the pool ends; each thread runs this loop."""
         for queued in iter(self._queue.get, None):  # `_end_threads` puts None into the queue
-            subject, body = queued
+            put, size = queued
             try:
                 if self._error is None:  # otherwise the body is dropped
-                    self._put(subject, body)
+                    put()
             except BaseException as error:  # noqa: BLE001 - re-raised in the thread that submits
                 with self._lock:
                     self._error = self._error or error
-            size = len(body)
-            del queued, body  # free the memory before `submit` accepts another body
+            del queued, put  # free the body before `submit` accepts another one
             with self._lock:
                 self._bytes -= size
                 self._in_flight -= 1
@@ -337,9 +326,8 @@ class _Writer:
         for row, finding in self._refused:
             self._attempt.note_failed(row, finding)
 
-    def put(self, row_and_facts: RowAndFacts, body: Buffer) -> None:
+    def put(self, row: PlannedMember, facts: ObjectFacts, body: Buffer) -> None:
         """PUT a member and note its outcome; raise an error only if it ends the whole batch."""
-        row, facts = row_and_facts
         attempt = self._attempt
         started = attempt.context.clock.now()
         try:

@@ -6,6 +6,7 @@ import posixpath
 import threading
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import TypeVar
 from zlib import crc32
@@ -111,12 +112,12 @@ def test_a_put_pool_bounds_bytes_in_flight() -> None:
     """Submit waits while the bytes are used up; one body of any size may go alone."""
     release = threading.Event()
 
-    def put(_number: int, _body: Buffer) -> None:
+    def put() -> None:
         release.wait(HANG_SECONDS)
 
-    pool = PutPool(put, 4, 1000)
-    pool.submit(0, b"x" * 5000)
-    second = threading.Thread(target=pool.submit, args=(1, b"x"))
+    pool = PutPool(4, 1000)
+    pool.submit(put, 5000)
+    second = threading.Thread(target=pool.submit, args=(put, 1))
     second.start()
     second.join(0.1)
     assert second.is_alive()
@@ -131,7 +132,7 @@ def test_the_first_error_of_a_put_ends_the_pool() -> None:
     done: list[int] = []
     refused = threading.Event()
 
-    def put(number: int, _body: Buffer) -> None:
+    def put(number: int) -> None:
         if number == 5:
             refused.set()
             raise AccessDeniedError("no")
@@ -139,11 +140,11 @@ def test_the_first_error_of_a_put_ends_the_pool() -> None:
         time.sleep(0.001)
         done.append(number)
 
-    pool = PutPool(put, 2, 10**6)
+    pool = PutPool(2, 10**6)
 
     def submit_all() -> None:
         for number in range(10_000):
-            pool.submit(number, b"")
+            pool.submit(partial(put, number), 0)
 
     with pytest.raises(AccessDeniedError):
         submit_all()
