@@ -22,7 +22,8 @@ from s3unzip.estimate import Bin, Estimate, check_budget, estimate_archive
 from s3unzip.local.machine import describe_machine
 from s3unzip.model import Location, Options, Request
 from s3unzip.planning.cut import choose_workers
-from s3unzip.planning.plan import preview_plan
+from s3unzip.planning.plan import preview_tasks
+from s3unzip.planning.reading import read_archive
 from s3unzip.planning.select import check_selection
 from s3unzip.pricing import Cost, Platform, aws
 from s3unzip.printable import (
@@ -122,7 +123,8 @@ def _estimate(
         tuning=tuning,
     )
     with hint_at_prefix_if_missing(request.source):
-        reading, tasks = preview_plan(request, context)
+        reading = read_archive(request, context, context.calls())
+        tasks = preview_tasks(request, reading, context)
         check_selection(request.options, reading.index, warn)
         print_findings(
             Counter(finding.code for _, finding in reading.index.failures), reading.index.warnings

@@ -29,7 +29,7 @@ from s3unzip.model import (
     Verdict,
 )
 from s3unzip.planning.cut import Load, TaskCutter, choose_workers, order_tasks
-from s3unzip.planning.reading import Reading, folder_keys, read_archive, read_directory
+from s3unzip.planning.reading import Reading, folder_keys, read_directory
 from s3unzip.planning.select import parse_template
 from s3unzip.printable import show_count, show_dollars
 from s3unzip.runs.records import FOLDERS, MEMBERS, PLAN_TASK, RunRecords, join_lines
@@ -202,12 +202,6 @@ def _summarize(
         requests=requests,
         bytes_read=reading.bytes_read,
     )
-
-
-def preview_plan(request: Request, context: Context) -> tuple[Reading, list[Task]]:
-    """Return the directory and all tasks of a run, without writing anything."""
-    reading = read_archive(request, context, context.calls())
-    return reading, preview_tasks(request, reading, context)
 
 
 def preview_tasks(request: Request, reading: Reading, context: Context) -> list[Task]:
