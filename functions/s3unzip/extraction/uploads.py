@@ -22,11 +22,10 @@ from functools import partial
 from itertools import chain, repeat
 from os.path import commonprefix
 
-from isal.isal_zlib import crc32
+from isal.isal_zlib import crc32, crc32_combine
 from msgspec.structs import replace
 
 from s3unzip import errors
-from s3unzip.deflate import crc32_combine
 from s3unzip.extraction.existing_objects import explain_refusal, is_member
 from s3unzip.extraction.member_object import object_facts, stored_size
 from s3unzip.model import OnConflict, Part, PlannedMember
