@@ -186,42 +186,34 @@ def _begin_slices(
     upload_mark = f"{zlib.crc32(upload_id.encode()):08x}"
     # All tasks of the member take about the same time, so the first task stands for all.
     seconds_per_byte = first_task.seconds * first_task.parts / max(1, row.member.size)
-    tasks = [
-        replace(
-            first_task,
-            id=f"{kind}-{row.member.index:08d}-{slice_number:04d}-{upload_mark}",
-            kind=kind,
-            span=(member_slice.offset, member_slice.offset + size),
-            size=size,
-            seconds=round(seconds_per_byte * size, 3),
-            part=slice_number,  # a part of the member; `Slice.parts` counts parts of the upload
-            parts=len(slices),
-            member=row.member.index,
-            slice=member_slice,
-        )
-        for slice_number, (size, member_slice) in enumerate(_place_slices(data, upload_id, slices))
-    ]
-    return sorted(tasks, key=lambda task: -task.size)
-
-
-def _place_slices(
-    data: MemberData, upload_id: str, slices: Sequence[_SlicePlan]
-) -> Iterator[tuple[int, Slice]]:
-    """Yield the size of each slice, and its place in the upload of the member."""
+    tasks: list[Task] = []
     offset = 0  # offset of the slice in the object
-    number = 1  # number of the next part of the upload
-    for plan in slices:
-        member_slice = Slice(
-            upload_id=upload_id,
-            offset=offset,
-            first_number=number,
-            parts=plan.parts,
-            data_start=data.data_range.start,
-            segments=plan.segments,
+    number = 1  # number of its first part in the upload
+    for slice_number, plan in enumerate(slices):
+        tasks.append(
+            replace(
+                first_task,
+                id=f"{kind}-{row.member.index:08d}-{slice_number:04d}-{upload_mark}",
+                kind=kind,
+                span=(offset, offset + plan.size),
+                size=plan.size,
+                seconds=round(seconds_per_byte * plan.size, 3),
+                part=slice_number,  # a part of the member; `Slice.parts` counts parts of the upload
+                parts=len(slices),
+                member=row.member.index,
+                slice=Slice(
+                    upload_id=upload_id,
+                    offset=offset,
+                    first_number=number,
+                    parts=plan.parts,
+                    data_start=data.data_range.start,
+                    segments=plan.segments,
+                ),
+            )
         )
-        yield plan.size, member_slice
         offset += plan.size
         number += plan.parts
+    return sorted(tasks, key=lambda task: -task.size)
 
 
 def _link_segments(run_step: Step, row: PlannedMember, first_scan: Task) -> list[_SlicePlan]:
