@@ -155,6 +155,8 @@ def read_puts(body: str, config: LambdaConfig) -> tuple[list[ArchivePut], list[E
 def _may_start_run(put: ArchivePut, config: LambdaConfig) -> bool:
     """Return whether the event may start a run in this environment; log it if not.
 
+    The rules for keys are in the S3 user guide ("object-keys").
+
     Raises:
         ValueError: the event cannot refer to an archive.
     """
@@ -163,25 +165,17 @@ def _may_start_run(put: ArchivePut, config: LambdaConfig) -> bool:
     if not config.covers(put.source):
         logger.info("archive is outside the scope of this environment", source=str(put.source))
         return False
-    _check_put(put)
-    # An event from a command brings no scan result: the intake function reads it from a tag.
-    if config.scan and put.scan is None and not put.sender.startswith(OWN_SENDERS):
-        logger.info("archive waits for the result of its scan", key=put.source.key)
-        return False
-    return True
-
-
-def _check_put(put: ArchivePut) -> None:
-    """Raise `ValueError` if an event cannot refer to an archive.
-
-    The rules for keys are in the S3 user guide ("object-keys").
-    """
     key = put.source.key
     size = len(key.encode())  # raises `ValueError` if the key has half of a surrogate pair
     if size > MAX_KEY:
         raise ValueError(f"{key[:100]}: a key has at most {MAX_KEY:,} bytes, not {size:,}")
     if put.scan is not None and put.etag is None and put.version_id is None:
         raise ValueError(f"{key}: the scan result does not name a version")
+    # An event from a command brings no scan result: the intake function reads it from a tag.
+    if config.scan and put.scan is None and not put.sender.startswith(OWN_SENDERS):
+        logger.info("archive waits for the result of its scan", key=key)
+        return False
+    return True
 
 
 def _list_events(message: Any) -> list[Any]:
