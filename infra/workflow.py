@@ -150,14 +150,7 @@ class Workflow(Construct):
 
     def _definition(self) -> sfn.IChainable:
         plan = self._invoke("Plan", self._functions.plan)
-        settle = self._invoke(
-            "Settle",
-            self._functions.settle,
-            # `settle` derives the name of the next execution from that of this one.
-            payload=sfn.TaskInput.from_object(
-                {"state": sfn.JsonPath.entire_payload, "execution": sfn.JsonPath.execution_name}
-            ),
-        )
+        settle = self._invoke("Settle", self._functions.settle)
         following = (
             sfn.Choice(self, "Next?")
             .when(sfn.Condition.string_equals("$.next", "few"), self._few_tasks().next(settle))
@@ -237,11 +230,10 @@ class Workflow(Construct):
         function: lambda_.Function,
         waits: int = STEP_WAITS,
         *,
-        payload: sfn.TaskInput | None = None,
         output_path: str = "$.Payload",
         result_path: str | None = None,
     ) -> tasks.LambdaInvoke:
-        """Return a state that invokes a function and returns its response.
+        """Return a state that invokes a function with its input and returns the response.
 
         CDK adds six retries in two minutes for faults of the Lambda service.
 
@@ -249,7 +241,6 @@ class Workflow(Construct):
             name: the name of the state.
             function: the function to invoke.
             waits: the maximum number of retries while Lambda cannot invoke the function yet.
-            payload: the input of the function; None: the input of the state.
             output_path: the part of the output that the next state gets.
             result_path: where the response is put into the input of the state; None: it replaces
                 the input.
@@ -258,7 +249,6 @@ class Workflow(Construct):
             self,
             name,
             lambda_function=function,
-            payload=payload,
             output_path=output_path,
             result_path=result_path,
         )

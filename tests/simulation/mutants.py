@@ -165,7 +165,7 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
             "if archive is None:",
         ),
         ("ended-execution-is-at-work", "if execution.status == RUNNING and", "if"),
-        ("handed-over-run-is-failed", " or number > failed_number)", ")"),
+        ("later-execution-is-failed", " or number > failed_number)", ")"),
         ("replaced-archives-not-seen", "if current.etag == report.pin.etag:", "if current:"),
         (
             "nested-archives-not-started",

@@ -198,12 +198,10 @@ class Execution:
         scheduler = self._world.scheduler
         function = state["Parameters"]["FunctionName"]
         name = function.removeprefix("Functions").removesuffix(".Arn").lower()
-        values = {"$": data, "$$.Execution.Name": self.name}
-        event = _fill(state["Parameters"].get("Payload", {}), values)
         tried: dict[int, int] = {}
         while True:
             try:
-                return invoke(self._world, name, event or data)
+                return invoke(self._world, name, data)
             except NamedError as error:
                 wait = _retry_wait(state, error, tried)
                 if wait is None:

@@ -20,7 +20,6 @@ from tests.simulation.schedule import (
     event_of,
     staged,
 )
-from tests.simulation.services import invoke
 from tests.simulation.world import START, World
 
 WHOLE_TAIL = 262_144  # a small archive is in memory after the first request
@@ -287,48 +286,22 @@ def test_an_execution_that_is_redriven_and_aborted_again_is_reported_again() -> 
         assert (len(times), sorted(times)) == (4, times)
 
 
-def test_an_execution_with_many_rounds_hands_over() -> None:
-    """The next one begins with the round that follows, once, also if the step is repeated."""
-    with staged(tail_bytes=WHOLE_TAIL) as stage, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("s3unzip.aws.executions.EXECUTION_ROUNDS", 1)
-        repeated: list[dict[str, object]] = []
-
-        def settle_again() -> None:
-            first = stage.executions[0]
-            event = {"state": first.given, "execution": first.name}
-            repeated.append(invoke(stage.world, "settle", event))
-
-        stage.at("extract", 1, "read stop.json", partial(stage.wait, NEARLY_ALL))
-        stage.at("extract", MANY.small + 1, "read stop.json", settle_again)
-        stage.play(partial(stage.put, MANY))
-        (run,) = stage.runs
-        name = run.replace("/", "-")
-        ends = [(one.name, one.status) for one in stage.executions]
-        assert ends == [(name, "SUCCEEDED"), (f"{name}-r2", "SUCCEEDED")]
-        assert ([state["next"] for state in repeated], stage.run_of(MANY.version).told) == (
-            ["done"],
-            [COMPLETED],
-        )
-
-
-@pytest.mark.parametrize("ends", [["ABORTED"], ["ABORTED", "SUCCEEDED"]])
-def test_an_aborted_execution_hands_nothing_over(
-    ends: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its last step works on when it was stopped, and starts no execution, resumed or not."""
-    monkeypatch.setattr("s3unzip.aws.executions.EXECUTION_ROUNDS", 1)
+def test_a_redriven_execution_that_fails_beside_a_later_one_reports_nothing() -> None:
+    """The run goes on in the later execution, although it began before the end of the other."""
     with staged(tail_bytes=WHOLE_TAIL) as stage:
 
-        def stop() -> None:
+        def redrive_and_abort() -> None:
             stage.abort()
-            if len(ends) > 1:
-                stage.resume()
-                stage.at("plan", 1, "read run.json", partial(stage.wait, 60.0))
+            stage.resume()
+            stage.wait(5.0)
+            stage.executions[0].start()
+            stage.abort()
 
-        stage.at("extract", 1, "read stop.json", partial(stage.wait, NEARLY_ALL))
-        stage.at("settle", 1, "write rounds/01", stop)
+        stage.at("extract", 1, "put out/", redrive_and_abort)
+        stage.at("plan", 1, "read run.json", partial(stage.wait, 60.0))
         stage.play(partial(stage.put, MANY))
-        assert [one.status for one in stage.executions] == ends
+        ends = [one.status for one in stage.executions]
+        assert (ends, stage.run_of(MANY.version).told) == (["ABORTED", "SUCCEEDED"], [COMPLETED])
 
 
 def test_a_third_round_is_in_a_distributed_map() -> None:

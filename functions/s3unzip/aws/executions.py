@@ -9,9 +9,8 @@ The rules:
   of the existing executions are read. If one of them is running, none is started. If all have
   ended, with or without a report, the execution with the next number is started. If two callers try
   concurrently, only one execution is started.
-- The history of an execution is bounded: after some rounds, an execution ends, and its last step
-  starts the next execution for the following rounds. The name of the next execution is derived from
-  that of the current one, so a step that is repeated or late does not start a second execution.
+- The history of an execution is bounded. The tasks of a few rounds share it with their execution;
+  the tasks of later rounds have histories of their own (`INLINE_ROUNDS`).
 - StartExecution with the name and the input of a running execution succeeds without starting
   anything. Any other use of an existing name raises ExecutionAlreadyExists
   (API_StartExecution). DescribeExecution is eventually consistent: it may not find an execution
@@ -74,11 +73,9 @@ from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import Tail
 
 MAX_RESUMED = 100  # maximum number of executions of one run, including the first
-TOO_MANY = f"it has had {MAX_RESUMED} executions; find out why it fails"
 # The history of an execution has at most 25,000 events, including those of the tasks in an inline
 # Map: tests/infra/test_dashboard.py counts the events.
 INLINE_ROUNDS = 2  # number of inline rounds; later rounds of a run go through a Distributed Map
-EXECUTION_ROUNDS = 16  # number of rounds in one execution, before the next execution takes over
 RUNNING = "RUNNING"
 WORKER_SECONDS = 900  # Lambda stops each function after this time
 
@@ -112,36 +109,6 @@ def machine_data(state: Next, config: LambdaConfig) -> dict[str, Any]:
     if state.list:
         data["list"] = f"{config.work.key}{RUNS}{state.run}/{state.list}"
     return data
-
-
-def continue_run(state: Next, config: LambdaConfig, execution: str) -> dict[str, Any]:
-    """Return the data of the state machine after Settle; if `next` is "done", the execution ends.
-
-    After `EXECUTION_ROUNDS` rounds, this execution ends, and the next one is started with the next
-    round. Nothing is started if the next execution exists, because this step is a repetition or
-    somebody has resumed the run, or if this execution was stopped while this function ran.
-
-    Args:
-        state: the state of the run after the round that ended.
-        config: the configuration of the environment.
-        execution: the name of the execution that settled this round.
-
-    Raises:
-        UsageError: the run has had too many executions.
-    """
-    data = machine_data(state, config)
-    if state.next == "done" or state.round % EXECUTION_ROUNDS != 0:  # no new execution is needed
-        return data
-    run = state.run
-    number = execution_number(execution) + 1
-    if number > MAX_RESUMED:
-        raise UsageError(f"{run}: {TOO_MANY}")
-    current = find_execution(config, execution)
-    if current is not None and current.status != RUNNING:
-        logger.info("run was stopped", run=run)
-    elif _start_execution(config, execution_name(run, number), data):
-        logger.info("run continues", execution=execution_name(run, number))
-    return machine_data(Next(run, "done"), config)
 
 
 def find_execution(config: LambdaConfig, name: str) -> Execution | None:
@@ -250,9 +217,10 @@ def next_execution_name(
         run: the id of the run.
         since: when the run was known to have failed, in Unix seconds; 0: it has not failed. Earlier
             executions have ended or are about to end, so they do not count as running.
-        failed_number: the number of the execution that failed. It may have started the next one
-            before it failed, so executions with higher numbers count as running even if they began
-            before `since`. The default means that no execution failed: no number is higher.
+        failed_number: the number of the execution that failed. Later executions may have begun
+            before it failed, for example if it was redriven. So executions with higher numbers
+            count as running even if they began before `since`. The default means that no execution
+            failed: no number is higher.
         archive: the archive to which every execution must belong; None: this is not checked.
 
     Raises:
@@ -271,10 +239,10 @@ def next_execution_name(
                 archive.tail.pin,
                 ArchiveVersion(earlier.request.source, earlier.pin),
             )
-        # An execution that began before `since` is about to end, unless the failed one started it.
+        # An execution that began before `since` is about to end, unless it follows the failed one.
         if execution.status == RUNNING and (execution.began >= since or number > failed_number):
             return None
-    raise UsageError(f"{run}: {TOO_MANY}")
+    raise UsageError(f"{run}: it has had {MAX_RESUMED} executions; find out why it fails")
 
 
 def _start_execution(config: LambdaConfig, name: str, data: dict[str, Any]) -> bool:

@@ -23,7 +23,6 @@ from s3unzip.aws.environment import LambdaConfig, convert_input, load_config
 from s3unzip.aws.executions import (
     RunInput,
     compare_later,
-    continue_run,
     end_run,
     extract_if_replaced,
     find_execution,
@@ -33,7 +32,7 @@ from s3unzip.aws.executions import (
 )
 from s3unzip.aws.telemetry import add_metrics, bind_run, lambda_function, logger
 from s3unzip.context import Context
-from s3unzip.errors import UnreadableRecordError, UsageError
+from s3unzip.errors import UnreadableRecordError
 from s3unzip.model import Next, Stop, Verdict, decode
 from s3unzip.run_ids import execution_name, execution_number, run_of_execution
 from s3unzip.runs.records import RECORD_UNREADABLE, RunRecords
@@ -50,10 +49,10 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
     The event has one of two forms:
 
     - With ``detail``: EventBridge's "Step Functions Execution Status Change".
-    - With ``state`` and ``execution``: the data of the state machine, and the name of the
-      execution. A state with ``wait`` belongs to an execution without tasks: it only waited until
-      the functions of a failed execution had ended, because these may overwrite objects of a newer
-      version of the archive. The newer version, if there is one, is extracted again.
+    - Without it: the data of the state machine. Data with ``wait`` belong to an execution without
+      tasks: it only waited until the functions of a failed execution had ended, because these may
+      overwrite objects of a newer version of the archive. The newer version, if there is one, is
+      extracted again.
     """
     config = load_config()
     if "detail" in event:
@@ -64,14 +63,11 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
         else:
             _end_failed(run_input, event["detail"], config, context)
         return {}
-    if not {"state", "execution"} <= event.keys():
-        raise UsageError(f"the input has no state or no execution; its fields are {sorted(event)}")
-    if "wait" in event["state"]:  # no member is written, so the route of the run does not matter
+    if "wait" in event:  # no member is written, so the route of the run does not matter
         return _extract_newer_version(
-            convert_input(event["state"], RunInput).run, config, config.context(invocation)
+            convert_input(event, RunInput).run, config, config.context(invocation)
         )
-    # ``list`` belongs to the round that ended; `settle` sets the list of the next round.
-    state = convert_input({**event["state"], "list": ""}, Next)
+    state = convert_input(event, Next)
     bind_run(state.run)
     context = config.context(invocation, find_routed_run(config, state.run))
     started = time.perf_counter()
@@ -79,7 +75,7 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
     add_metrics(SettleDuration=time.perf_counter() - started)
     if settled.report is not None:
         end_run(settled.report, config, context, is_first=settled.is_first)
-    return continue_run(settled.next, config, event["execution"])
+    return machine_data(settled.next, config)
 
 
 def _extract_newer_version(run: str, config: LambdaConfig, context: Context) -> dict[str, Any]:

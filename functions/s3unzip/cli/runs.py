@@ -51,9 +51,9 @@ RUN_COLUMNS = (
 LATEST = {"metavar": "[RUN]", "required": False, "default": "latest"}
 # Options that exclude each other: if one is given, the other is not recalled.
 EXCLUSIVE = {"unsigned": "request_payer", "request_payer": "unsigned"}
-SUCCEEDED = "SUCCEEDED"  # state of an execution that wrote the report or started the next one
+SUCCEEDED = "SUCCEEDED"  # state of an execution that wrote the report
 REPORT_SECONDS = 90.0  # time within which a failed execution gets its report
-BEGIN_SECONDS = 5.0  # maximum time until a planned local run begins or the next execution is seen
+BEGIN_SECONDS = 5.0  # maximum time until a planned run on this machine begins
 FAULT_SECONDS = 120.0  # time after which a command gives up on a service that does not respond
 
 
@@ -572,8 +572,7 @@ def _raise_if_overdue(
     """Raise `NotFoundError` if a run that has ended will no longer get a report."""
     limit = REPORT_SECONDS  # for an execution that failed: the report is written after its end
     # Wait only for a start: a run on this machine is also `ENDED` between its plan and its first
-    # task. An execution that succeeded wrote the report or started the next execution, which may be
-    # seen late, because DescribeExecution is eventually consistent.
+    # task. An execution that succeeded wrote the report before its end.
     if state in {ENDED, SUCCEEDED}:
         limit = BEGIN_SECONDS
     if seconds_since_end > limit:

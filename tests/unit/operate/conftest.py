@@ -170,7 +170,7 @@ class Site:
         while step["next"] != "done":
             for task in self.tasks(step):
                 extract.handler({"run": run, "task": task}, self.invocation)
-            step = settle.handler({"state": step, "execution": execution}, self.invocation)
+            step = settle.handler(step, self.invocation)
         self.end(execution)
 
     def tasks(self, step: dict[str, Any]) -> list[dict[str, Any]]:
