@@ -27,6 +27,7 @@ from heapq import merge
 from itertools import chain
 from typing import IO, Literal, Self, TypeVar
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from s3unzip.api.options import at_endpoint, open_context
@@ -60,34 +61,15 @@ class NoSuchMemberError(NotFoundError, KeyError):
     __str__ = Exception.__str__  # `KeyError` would put the message in quotes
 
 
-class ArchiveMember:
+class ArchiveMember(Struct, frozen=True):
     """One member of an `Archive`. Directories are not members."""
 
-    __slots__ = ("_member", "_problem", "_stream")
-
-    def __init__(
-        self,
-        stream: Callable[[Member], Generator[bytes, None, None]],
-        member: Member,
-        problem: Finding | None = None,
-    ) -> None:
-        self._stream = stream
-        self._member = member
-        self._problem = problem
+    _stream: Callable[[Member], Generator[bytes, None, None]]  # a method of the `Archive`
+    _member: Member
+    _problem: Finding | None = None
 
     def __repr__(self) -> str:
         return f"<ArchiveMember {self.name!r}: {self.size} bytes>"
-
-    def __eq__(self, other: object) -> bool:
-        # `_stream` is a bound method; two of them are equal only if their `Archive` is the same.
-        return (
-            isinstance(other, ArchiveMember)
-            and self._stream == other._stream
-            and self.index == other.index
-        )
-
-    def __hash__(self) -> int:
-        return hash((self._stream, self.index))
 
     def read(self) -> bytes:
         """Return the content, checked against its size and CRC-32.
