@@ -355,7 +355,7 @@ def _resume_here(arguments: Arguments) -> int:
         ) as output,
         arguments.open_machine(run, stores, password, output) as machine,
     ):
-        report = machine.resume(run.id, output.planned, failed=arguments.failed)
+        report = machine.resume(run.id, failed=arguments.failed)
         output.reported(report)
         if _has_nested_left(report, local, retry_failed=arguments.failed):
             for nested in machine.run_nested(report):

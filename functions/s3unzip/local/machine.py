@@ -33,7 +33,6 @@ from s3unzip.local.workers import Workers, is_stopped
 from s3unzip.model import (
     NestedRun,
     Next,
-    PlanSummary,
     Report,
     Request,
     Run,
@@ -172,20 +171,16 @@ class Machine:
             max_cost,
         )
 
-    def resume(
-        self, run: str, show: Callable[[PlanSummary], None] | None = None, *, failed: bool = False
-    ) -> Report:
+    def resume(self, run: str, *, failed: bool = False) -> Report:
         """Do the remaining work of a run; return its report.
 
         Args:
             run: the id of the run.
-            show: called with the plan before the first task begins.
             failed: whether to extract the failed members again.
         """
         self._lock(run)
         plan = RunRecords.open(self.context.stores, run).read_plan()
-        if show is not None:
-            show(plan)
+        self.progress.planned(plan)
         run_step = Step(plan.run, self.context, self.context.calls())
         try:
             self.progress.phase("check")
@@ -317,7 +312,7 @@ class Machine:
         except KeyboardInterrupt as interrupt:
             raise _report_interruption(interrupt, settled, run, context) from interrupt
         except UnreadableRecordError as damage:
-            report_and_is_first = loop.settle_failed(
+            loop.settle_failed(
                 run.id,
                 stop_for(damage),
                 context,
@@ -326,9 +321,7 @@ class Machine:
                 request=run,
                 pin=run.pin,
             )
-            if report_and_is_first is None:  # never here: `request` is given
-                raise
-            return report_and_is_first[0]
+            return records.read_report()
         return finish_source(run.after_success, settled.report, context)
 
     def _do_round(
