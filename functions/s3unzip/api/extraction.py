@@ -39,6 +39,7 @@ from s3unzip.local.machine import Machine, open_machine
 from s3unzip.model import (
     AfterSuccess,
     Location,
+    NestedRun,
     OnConflict,
     Options,
     Report,
@@ -108,7 +109,7 @@ def extract(  # noqa: PLR0913 - options of a public function
     if delete_extra is not None:  # `str`: messages use the names that options have in Python
         check_safe_to_delete(request, config.work, OpenedStores(config), "delete_extra", naming=str)
     with open_machine(config, policy, tuning, workers, progress=progress) as machine:
-        return extract_one(machine, request, warn, delete_extra, max_cost=max_cost)
+        return extract_one(machine, request, warn, delete_extra, max_cost=max_cost)[0]
 
 
 def _note_password(options: Options, password: bytes | str | None) -> Options:
@@ -136,11 +137,11 @@ def extract_one(
     warn: Callable[[str], object] | None,
     confirm: Callable[[Sequence[StoredObject]], bool] | None = None,
     max_cost: float | None = None,
-) -> Report:
+) -> tuple[Report, list[NestedRun]]:
     """Extract an archive, delete extra objects if `confirm` agrees, and extract nested archives.
 
     Returns:
-        The report of the archive. The results of nested archives go to the machine's progress only.
+        The report of the archive, and the results of its nested archives.
     """
     progress = machine.progress
     report = machine.run(request, lambda plan: progress.planned(plan.summary), warn, max_cost)
@@ -149,9 +150,7 @@ def extract_one(
             report = clear_extra(report, machine.context, confirm)
     finally:  # report the run even if objects cannot be deleted
         progress.reported(report)
-    for nested_report in machine.run_nested(report, max_cost):
-        progress.nested(nested_report)
-    return report
+    return report, machine.run_nested(report, max_cost)
 
 
 def names_several(word: str) -> bool:

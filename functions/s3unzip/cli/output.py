@@ -260,7 +260,6 @@ class RunOutput(RunDisplay):
         max_deleted: int = 0,
     ) -> None:
         super().__init__(quiet=quiet)
-        self.nested_runs: list[NestedRun] = []
         self.objection = ""  # why extra objects are kept
         self._json = json
         self._connections = connections
@@ -311,7 +310,6 @@ class RunOutput(RunDisplay):
 
     def nested(self, run: NestedRun) -> None:
         """Print the result of a nested archive; if quiet, print it only if the archive failed."""
-        self.nested_runs.append(run)
         if self._json:
             print_json(run)
         if run.is_failure or not self._quiet:

@@ -152,10 +152,10 @@ def _extract_one(request: Request, arguments: Arguments, stores: StoreConfig) ->
         if arguments.delete_extra is not None:
             check_safe_to_delete(request, stores.work, machine.context.stores)
             confirm_deletion = output.confirm_deletion
-        report = extract_one(machine, request, warn, confirm=confirm_deletion)
+        report, nested = extract_one(machine, request, warn, confirm=confirm_deletion)
     if output.objection:  # the archive is extracted, but extra objects are kept
         return 1
-    return exit_code(report, output.nested_runs)
+    return exit_code(report, nested)
 
 
 def _list_decisions(
@@ -205,7 +205,6 @@ class _BatchDisplay(RunDisplay):
         super().__init__(quiet=quiet)
         self._archives = archives
         self.ends: list[ArchiveEnd] = []
-        self.nested_runs: list[NestedRun] = []  # runs of archives nested in the current one
 
     def phase(self, name: str) -> None:  # noqa: ARG002 - the phase of a single archive
         self._start_display()  # later calls have no effect
@@ -214,7 +213,6 @@ class _BatchDisplay(RunDisplay):
         """Keep the counts: they continue from one archive to the next."""
 
     def nested(self, run: NestedRun) -> None:
-        self.nested_runs.append(run)
         if run.is_failure:
             self.print_line(describe_nested(run))
 
@@ -250,7 +248,7 @@ def _extract_several(requests: Sequence[Request], arguments: Arguments, stores: 
     ):
         for request in requests:
             try:
-                display.ended(_extract_next(machine, request, display))
+                display.ended(_extract_next(machine, request))
             except (InterruptedRunError, KeyboardInterrupt) as interrupt:
                 raise _interrupted(len(display.ends), len(requests), interrupt) from interrupt
     batch = Batch(max(end.exit_code for end in display.ends), tuple(display.ends))
@@ -264,23 +262,25 @@ def _extract_several(requests: Sequence[Request], arguments: Arguments, stores: 
     return batch.exit_code
 
 
-def _extract_next(machine: "Machine", request: Request, display: _BatchDisplay) -> ArchiveEnd:
+def _extract_next(machine: "Machine", request: Request) -> ArchiveEnd:
     """Extract an archive; put an error into the result, so that the next archive is extracted."""
     from s3unzip.api.extraction import extract_one
 
     warnings: list[str] = []
-    display.nested_runs = []  # `extract_one` adds the nested runs of this archive
     # JSON cannot contain the surrogates that stand for undecodable bytes of a file name.
     source = str(request.source.public).encode(errors="backslashreplace").decode()
     try:
-        report = extract_one(machine, request, warnings.append)
+        report, nested = extract_one(machine, request, warnings.append)
     except InterruptedRunError:  # ends the batch, unlike all other errors
         raise
     except S3UnzipError as error:
         return ArchiveEnd(source, error.exit_code, error=str(error))
-    nested = tuple(display.nested_runs)
     return ArchiveEnd(
-        source, exit_code(report, nested), report, nested=nested, warnings=tuple(warnings)
+        source,
+        exit_code(report, nested),
+        report,
+        nested=tuple(nested),
+        warnings=tuple(warnings),
     )
 
 

@@ -357,10 +357,10 @@ def _resume_here(arguments: Arguments) -> int:
     ):
         report = machine.resume(run.id, failed=arguments.failed)
         output.reported(report)
+        nested = []
         if _has_nested_left(report, local, retry_failed=arguments.failed):
-            for nested in machine.run_nested(report):
-                output.nested(nested)
-    return exit_code(report, output.nested_runs)
+            nested = machine.run_nested(report)
+    return exit_code(report, nested)
 
 
 def _has_nested_left(report: Report, run_list: RunList, *, retry_failed: bool) -> bool:

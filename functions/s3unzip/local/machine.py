@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import cached_property, partial
 from typing import Self
@@ -199,8 +199,8 @@ class Machine:
             )
         return self._do_rounds(loop.resume(run, self.context, failed=failed))
 
-    def run_nested(self, report: Report, max_cost: float | None = None) -> Iterator[NestedRun]:
-        """Extract the archives that a run extracted, level by level; yield the result of each.
+    def run_nested(self, report: Report, max_cost: float | None = None) -> list[NestedRun]:
+        """Extract the archives that a run extracted, level by level; show and return the results.
 
         All nested archives share one budget: each can use what the archives before it left. The
         results are also written to ``nested.jsonl`` of each outer run. The file of the outermost
@@ -208,7 +208,7 @@ class Machine:
         run would cost more than `max_cost` dollars is not extracted.
         """
         if not has_nested(report):
-            return
+            return []
         self._inner.outermost_run = RunRecords.open(self.context.stores, report.run)
         budget = report.options.nested_budget or first_budget(self.context.tuning)
         outer_reports = deque([report])
@@ -221,7 +221,8 @@ class Machine:
                 run = records.read_plan().run
                 # The results of the refused archives come first.
                 outcomes, results = find_nested(run, self.context, budget.archives)
-                yield from results
+                for refusal in results:
+                    self.progress.nested(refusal)
                 for outcome in outcomes:
                     result, nested = self._run_inner(
                         nested_request(run, outcome.key, budget), report, max_cost
@@ -231,12 +232,13 @@ class Machine:
                         if has_nested(nested):
                             outer_reports.append(nested)
                     results.append(result)
-                    yield result
+                    self.progress.nested(result)
                 ended.append((records, results))
             for records, results in reversed(ended):  # the outermost run is last
                 records.write_nested(results)
         finally:
             make_latest(self._home, report.run)  # the runs of the nested archives began later
+        return [result for _, results in ended for result in results]
 
     def _run_inner(
         self, request: Request, outermost: Report, max_cost: float | None
