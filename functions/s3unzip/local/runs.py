@@ -239,21 +239,6 @@ class LocalRuns(RunList):
         for run, changed in islice(known_runs(self.work_location).items(), limit):
             yield ListedRun(run, self.state(run), changed)
 
-    def begun(self, limit: int) -> Iterator[str]:
-        """Yield the runs that have a record or are in progress.
-
-        A run that never began has a folder with only its lock.
-        """
-        return islice(
-            (
-                run
-                for run in known_runs(self.work_location)
-                if any(file.name != LOCK for file in _scan(f"{self.work_location.key}runs/{run}"))
-                or self.state(run) == RUNNING
-            ),
-            limit,
-        )
-
     def has(self, run: str) -> bool:
         """Return whether a run has a folder."""
         return run in known_runs(self.work_location)

@@ -85,14 +85,14 @@ class RunList(ABC):
             raise UsageError("RUN is empty; is a variable of your shell not set?")
         run = run_of_execution(name)
         if run == "latest":
-            latest = next(self.begun(1), None)
+            latest = next(self.recent(1), None)
             if latest is None:
                 raise NotFoundError(self.nothing_yet)
-            return latest
+            return latest.run
         matches = [
-            full_id
-            for full_id in self.begun(MAX_RUNS)
-            if full_id.startswith(run) or full_id[STEM_AT:].startswith(run)
+            recent.run
+            for recent in self.recent(MAX_RUNS)
+            if recent.run.startswith(run) or recent.run[STEM_AT:].startswith(run)
         ]
         if len(matches) == 1:
             return matches[0]
@@ -119,10 +119,6 @@ class RunList(ABC):
         Only the id, the state and the start time are set. The state is empty if it is not known.
         The start time is approximate.
         """
-
-    def begun(self, limit: int) -> Iterator[str]:
-        """Yield the ids of at most `limit` runs that have begun, latest first."""
-        return (listed.run for listed in self.recent(limit))
 
     def has(self, run: str) -> bool:
         """Return whether a run with this id exists, even if it has no records yet."""

@@ -59,7 +59,8 @@ def test_more_runs_are_at_work_than_one_answer_lists(runs: DeployedRuns) -> None
         ]
     )
     with answering(runs, lambda _: Reply(200, next(pages)), "stepfunctions"):
-        assert list(runs.begun(5)) == ["2026-01-01/000001-b-0", "2026-01-01/000000-a-0"]
+        ids = [listed.run for listed in runs.recent(5)]
+        assert ids == ["2026-01-01/000001-b-0", "2026-01-01/000000-a-0"]
 
 
 def test_a_run_is_found_by_its_beginning(site: Site) -> None:
@@ -216,9 +217,9 @@ def test_a_small_run_records_the_nested_archives_that_it_refuses(
     """Its other records were written before: these are written to the run store, too."""
     site = deploy(**{Variable.OPTIONS: json.dumps({"nested_depth": 1}), Variable.TUNING: "{}"})
     assert site.begin("outer.zip", build(Entry("a.zip", GOOD), Entry("a/b.txt", b"x"))) == ""
-    (run,) = site.runs.begun(5)
+    (listed,) = site.runs.recent(5)
     assert (
-        decode(site.runs.records(run).store.read("nested.jsonl"), NestedRun).reason
+        decode(site.runs.records(listed.run).store.read("nested.jsonl"), NestedRun).reason
         == "nested-prefix-taken"
     )
 
@@ -232,7 +233,7 @@ def test_a_nested_archive_stays_when_its_run_is_resumed(deploy: Callable[..., Si
         }
     )
     outer = site.extract("outer.zip", build(Entry("a.zip", GOOD)))
-    inner = next(run for run in site.runs.begun(5) if run != outer)
+    inner = next(listed.run for listed in site.runs.recent(5) if listed.run != outer)
     site.fail(inner)
     site.runs.resume(inner)
     site.work(inner, 2)
@@ -461,8 +462,8 @@ def test_a_split_archive_has_its_verdict(split: Callable[..., tuple[Site, str]])
 def test_the_limit_of_parts_is_the_environment_s(split: Callable[..., tuple[Site, str]]) -> None:
     """A split archive with more parts is refused, and its verdict is found."""
     site, _ = split(S3UNZIP_LIMITS='{"parts": 2}')
-    (run,) = site.runs.begun(10)
-    assert (site.report(run).reason, find_missing(site.runs, 0.0).unsettled) == (
+    (listed,) = site.runs.recent(10)
+    assert (site.report(listed.run).reason, find_missing(site.runs, 0.0).unsettled) == (
         "too-many-parts",
         (),
     )
