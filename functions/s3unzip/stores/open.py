@@ -41,7 +41,6 @@ from s3unzip.stores.ports import (
 from s3unzip.stores.run_store import ObjectRunStore
 
 if TYPE_CHECKING:  # importing these modules would import botocore, obstore and urllib3
-    from s3unzip.stores.s3.credentials import ProfileKeys
     from s3unzip.stores.s3.session import Session
     from s3unzip.stores.web import WebSource
 
@@ -128,8 +127,6 @@ class OpenedStores:
     ) -> None:
         self._config = config
         self._ask_main_process = ask
-        # The access keys of a worker, by profile. The main process uses `shared_keys` instead.
-        self._keys: dict[str | None, ProfileKeys] = {}
         self._lock = threading.Lock()
         self._sessions: dict[tuple[object, ...], Session] = {}  # keyed by `_session_key`
         if session is not None:
@@ -219,22 +216,16 @@ class OpenedStores:
     def session(self, access: StoreConfig) -> Session:
         """Return the session for reaching S3 with `access`; equal settings share a session."""
         from s3unzip.stores.s3.aws_session import AwsSession
-        from s3unzip.stores.s3.credentials import ProfileKeys
         from s3unzip.stores.s3.session import Session
 
         key = _session_key(access)
         with self._lock:
             if key not in self._sessions:
-                profile_keys = None  # in the main process, `AwsSession` finds the keys
-                if self._ask_main_process is not None:
-                    profile_keys = self._keys.setdefault(
-                        access.profile, ProfileKeys(access.profile, self._ask_main_process)
-                    )
                 option = "--endpoint-url"  # named in the advice for an unreachable server
                 is_destination = key == _session_key(self._config.at_destination())
                 if is_destination and self._config.destination_endpoint_url is not None:
                     option = "--dest-endpoint-url"
-                self._sessions[key] = Session(AwsSession(access, profile_keys), option)
+                self._sessions[key] = Session(AwsSession(access, self._ask_main_process), option)
             return self._sessions[key]
 
 

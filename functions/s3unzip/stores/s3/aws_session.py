@@ -18,12 +18,14 @@ from msgspec.structs import replace
 
 from s3unzip.errors import ExpiredKeysError, S3UnzipError, UsageError
 from s3unzip.stores.config import ARN, StoreConfig, check_endpoint
-from s3unzip.stores.s3.credentials import ProfileKeys, shared_keys
+from s3unzip.stores.s3.credentials import shared_keys
 from s3unzip.stores.s3.plain_settings import DEFAULT_REGION, AwsSettings, read_plain_settings
 
 if TYPE_CHECKING:
     from botocore.session import Session
     from mypy_boto3_s3 import S3Client
+
+    from s3unzip.stores.ports import AskForKeys
 
 # The regions whose endpoints end in amazonaws.com. For all other regions, botocore supplies the
 # endpoints.
@@ -40,13 +42,13 @@ class AwsSession:
 
     Args:
         access: settings for reaching S3. Settings for the destination are not used.
-        keys: access keys with which the clients sign requests. Defaults to the keys that all
-            sessions of this process share.
+        ask: function that requests keys from the main process. None in the main process itself.
     """
 
-    def __init__(self, access: StoreConfig, keys: ProfileKeys | None = None) -> None:
+    def __init__(self, access: StoreConfig, ask: AskForKeys | None = None) -> None:
         self.access = access
-        self.keys = keys or shared_keys(access.profile)
+        # The access keys with which the clients sign requests.
+        self.keys = shared_keys(access.profile, ask)
         # Some keys are issued by a regional service, such as STS. That service is called in the
         # region of the first session that uses these keys.
         self.keys.region = self.keys.region or access.region

@@ -223,14 +223,18 @@ class ProfileKeys:
 
 
 @lru_cache(MAX_PROFILES)
-def _shared(profile: str | None, variables: frozenset[tuple[str, str]]) -> ProfileKeys:  # noqa: ARG001 - part of the cache key
-    return ProfileKeys(profile)
+def _shared(
+    profile: str | None,
+    ask_main_process: AskForKeys | None,
+    variables: frozenset[tuple[str, str]],  # noqa: ARG001 - part of the cache key
+) -> ProfileKeys:
+    return ProfileKeys(profile, ask_main_process)
 
 
-def shared_keys(profile: str | None) -> ProfileKeys:
-    """Return the keys of a profile, shared by all sessions of this process."""
+def shared_keys(profile: str | None, ask_main_process: AskForKeys | None = None) -> ProfileKeys:
+    """Return the keys of a profile, shared by all sessions of this process (see `ProfileKeys`)."""
     variables = frozenset(pair for pair in os.environ.items() if pair[0].startswith("AWS_"))
-    return _shared(profile, variables)
+    return _shared(profile, ask_main_process, variables)
 
 
 def find_keys_for_worker(request: KeysRequest) -> Keys | None:
