@@ -28,7 +28,6 @@ import obstore
 
 from s3unzip import errors
 from s3unzip.model import Location, Pin
-from s3unzip.object_properties import MAX_TAGS
 from s3unzip.stores.archives import Source
 from s3unzip.stores.calls import count_request, read_until_fault
 from s3unzip.stores.ports import Buffer, Tail
@@ -298,12 +297,10 @@ class S3Source(Source):
             # Some servers ignore IfMatch, so the ETag is also compared here.
             count_request("head")
             try:
-                # A HEAD needs the right s3:GetObject.
-                with self._session.explaining(Call("GetObject", location.bucket, location.key)):
-                    current = self._session.client("control").head_object(**request)
+                current = self.stat(location)
             except errors.NotFoundError:  # it no longer exists
                 return
-            if current.get("ETag") != pin.etag:
+            if current.pin.etag != pin.etag:
                 raise errors.SourceChangedError(message)
             action = "DeleteObject"
             request["IfMatch"] = pin.etag
@@ -331,11 +328,6 @@ class S3Source(Source):
                 f"{location}: the version that was extracted is gone"
             ) from None
         new = {**old, **tags}
-        if len(new) > MAX_TAGS:
-            raise errors.StorageError(
-                f"{location}: the archive would have {len(new)} tags, but S3 allows at most "
-                f"{MAX_TAGS}"
-            )
         if new == old:
             return
         request["Tagging"] = {"TagSet": [{"Key": key, "Value": new[key]} for key in new]}
