@@ -80,14 +80,12 @@ class Source(Protocol):
         Args:
             end: last bytes of the archive, if they are in memory.
         """
-        if not pin.parts:
-            return PinnedArchive([partial(self.stream, location, pin)], [pin.size], end)
-        readers = []
-        for number, part_pin in enumerate(pin.parts, 1):
-            part = locate_part(location, number, is_last=number == len(pin.parts))
-            # The parts were found under these names, so `part` is never None.
-            readers.append(partial(self.stream, part or location, part_pin))
-        return PinnedArchive(readers, [part_pin.size for part_pin in pin.parts], end)
+        pins = pin.parts or (pin,)
+        readers = [
+            partial(self.stream, part, part_pin)
+            for part, part_pin in zip(locate_parts(location, pin), pins, strict=True)
+        ]
+        return PinnedArchive(readers, [part_pin.size for part_pin in pins], end)
 
     def delete(self, location: Location, pin: Pin) -> None:  # noqa: ARG002 - used by S3 and files
         """Delete only the pinned version; do nothing if that version no longer exists.
@@ -332,6 +330,16 @@ def locate_part(location: Location, number: int, *, is_last: bool = False) -> Lo
     return replace(location, key=path + question_mark + query)
 
 
+def locate_parts(location: Location, pin: Pin) -> list[Location]:
+    """Return the locations of the parts of an archive, in order; one of them is `location`."""
+    count = len(pin.parts or (pin,))
+    # An archive of a single part may have any name; `locate_part` may then return None.
+    return [
+        locate_part(location, number, is_last=number == count) or location
+        for number in range(1, count + 1)
+    ]
+
+
 def make_archive_test(location: Location, pin: Pin, destination: Location) -> Callable[[str], bool]:
     """Return a function that tests whether a key is that of the archive or of one of its parts.
 
@@ -339,11 +347,7 @@ def make_archive_test(location: Location, pin: Pin, destination: Location) -> Ca
     Recognizing all of them takes system calls, so this is done only if the archive lies below the
     folder `destination`.
     """
-    count = len(pin.parts or ())
-    parts = [
-        locate_part(location, number, is_last=number == count) for number in range(1, count + 1)
-    ]
-    part_keys = {part.key for part in (*parts, location) if part is not None}
+    part_keys = {part.key for part in locate_parts(location, pin)}
     if not location.store.is_local:
         return part_keys.__contains__
     folder = os.path.realpath(destination.key).rstrip("/") + "/"
