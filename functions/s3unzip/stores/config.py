@@ -28,7 +28,7 @@ _ALMOST_ENDPOINT = re.compile(
     r"(?P<server>(?:\[[^]/]*\]|[^/?#\s:]+)(?::\d+)?(?:/[^?#\s]*)?)(?P<query>(?:[?#].*)?)"
 )
 STARTUP_SECONDS = 30.0  # an endpoint that is unreachable within this time is probably wrong
-S3_CONNECTIONS = 64  # number of connections that are kept open
+CONNECTIONS = 64  # number of connections that are kept open to a server
 # The environment variables for fields of a `StoreConfig`. The first variable that is set applies.
 VARIABLES = {
     "endpoint_url": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
@@ -365,7 +365,7 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
         ),
     ] = None  # None: default encryption of the bucket
     other_hosts: bool = False  # follow redirects from a web server to other hosts
-    connections: int = S3_CONNECTIONS
+    connections: int = CONNECTIONS
     check_reachable: bool = False  # at startup, do not retry an unreachable server
     connect_seconds: float = 5.0
     stall_seconds: float = 20.0  # maximum time without receiving a byte
@@ -405,7 +405,7 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
             self,
             endpoint_url=_drop_secret(self.endpoint_url),
             destination_endpoint_url=_drop_secret(self.destination_endpoint_url),
-            connections=S3_CONNECTIONS,
+            connections=CONNECTIONS,
             check_reachable=False,
         )
 

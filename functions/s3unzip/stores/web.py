@@ -41,7 +41,6 @@ from s3unzip.stores.ports import PIECE, Buffer, Tail
 from s3unzip.zip import ByteRange
 
 MAX_REDIRECTS = 5
-CONNECTIONS = 64  # number of connections kept open to a host
 DOWNLOAD = "download the archive first: curl -o archive.zip URL"
 CHANGED = "the archive changed since it was planned"
 # The statuses of a server without support for ranges (or suffix ranges), or with an empty file.
@@ -238,9 +237,9 @@ class WebSource(Source):
         proxy = find_proxy(target.url)
         key = (os.getpid(), proxy)
         if key not in self._pools:
-            pool = PoolManager(maxsize=CONNECTIONS)
+            pool = PoolManager(maxsize=self._config.connections)
             if proxy is not None:
-                pool = ProxyManager(proxy, maxsize=CONNECTIONS)
+                pool = ProxyManager(proxy, maxsize=self._config.connections)
             self._pools.setdefault(key, pool)  # another thread may have added a pool
         return self._pools[key]
 
