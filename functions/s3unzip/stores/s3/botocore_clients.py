@@ -361,8 +361,7 @@ def read_pieces(answer: GetObjectOutputTypeDef) -> Iterator[bytes]:
     """Yield the body of a response in pieces of `BODY_PIECE` bytes."""
     try:
         with closing(answer["Body"]) as body:
-            while chunk := body.read(BODY_PIECE):
-                yield chunk
+            yield from body.iter_chunks(BODY_PIECE)
     except HTTPError as error:  # botocore does not translate all errors raised by urllib3
         raise exceptions.HTTPClientError(error=error) from error
 
