@@ -170,9 +170,7 @@ class FolderDestination(Destination):
                 os.unlink(temporary_name, dir_fd=folder.file)
             if not isinstance(error, OSError):
                 raise
-            if if_absent and isinstance(error, FileExistsError):
-                raise errors.ConflictError(f"{key}: exists already") from error
-            raise self._explain_write(error, key) from error
+            raise self._explain_write(error, key, if_absent=if_absent) from error
 
     def _choose_mode(self, metadata: Mapping[str, str]) -> int:
         """Return the mode for creating a file; the system clears the bits set in the umask.
@@ -185,8 +183,12 @@ class FolderDestination(Destination):
             return 0o600
         return int(metadata.get(MODE_KEY, "0"), 8) & 0o777 or 0o666
 
-    def _explain_write(self, error: OSError, path: str) -> errors.S3UnzipError:
+    def _explain_write(
+        self, error: OSError, path: str, *, if_absent: bool = False
+    ) -> errors.S3UnzipError:
         """Return the error for a failed write. If a folder is gone, forget the open folders."""
+        if if_absent and isinstance(error, FileExistsError):
+            return errors.ConflictError(f"{path}: exists already")
         if error.errno == errno.ENOENT:
             self._folders.forget()
         return explain_folder(error, path, create=True)
@@ -389,10 +391,7 @@ class FolderDestination(Destination):
             rename(parts_name, root.file, name, folder.file, if_absent=if_absent)
             self._unlink(note_key)
         except OSError as error:
-            if if_absent and isinstance(error, FileExistsError):
-                self.abort_upload(upload)
-                raise errors.ConflictError(f"{key}: exists already") from error
-            raise translate_error(error, key) from error
+            raise self._explain_write(error, key, if_absent=if_absent) from error
 
     def abort_upload(self, upload: Upload) -> None:
         self._unlink(self._own_key(upload.upload_id))
