@@ -45,7 +45,6 @@ if TYPE_CHECKING:  # importing these modules would import botocore, obstore and 
     from s3unzip.stores.web import WebSource
 
 NOWHERE = Location("nowhere", "", "")  # objects written to this location are discarded
-CALLS_AT_ONCE = 32
 # Returns the settings of a `StoreConfig` that a session depends on.
 _session_key = attrgetter(
     *("endpoint_url", "region", "addressing_style", "profile", "unsigned", "request_payer")
@@ -185,12 +184,12 @@ class OpenedStores:
                 raise UsageError(f"{location}: a destination must be an s3:// URL or a path")
 
     def run_store(self, run: str, calls: Calls | None = None) -> ObjectRunStore:
-        """Return the run store of one run; its `Calls` is `calls`, or a new one if that is None."""
+        """Return the run store of one run; its `Calls` is `calls`, or a new one if that is None.
+
+        Requests for records are not paced, so the new one needs no limit (`at_once`).
+        """
         work = self._config.work
-        key = work.key
-        if work.store.has_folders and not key.endswith("/"):
-            key += "/"
-        home = replace(work, key=f"{key}runs/{run}/")
+        home = replace(work, key=f"{work.key}runs/{run}/")
         match work.scheme:
             case "s3":
                 from s3unzip.stores.s3.destination import S3Destination
@@ -199,7 +198,7 @@ class OpenedStores:
                 # Records are reached like the destination, but without its options for members
                 # (owner, KMS key, copies).
                 session = self.session(self._config.at_destination())
-                calls = calls or Calls(Clock(), Tuning().retry_seconds, CALLS_AT_ONCE)
+                calls = calls or Calls(Clock(), Tuning().retry_seconds, at_once=1)
                 bucket = S3Destination(session, work.bucket, StoreConfig())
                 return ObjectRunStore(home, S3Source(session), bucket, calls)
             case "file":
@@ -208,7 +207,7 @@ class OpenedStores:
 
                 folder = FolderDestination(home.key, private=True)
                 # Files need no requests, so `calls`, whose counts are reported, is not used.
-                uncounted = Calls(Clock(), 0.0, CALLS_AT_ONCE)
+                uncounted = Calls(Clock(), 0.0, at_once=1)
                 return ObjectRunStore(home, FileSource(), folder, uncounted)
             case _:
                 raise UsageError(f"{work}: the records of runs need an s3:// URL or a path")
