@@ -162,8 +162,11 @@ class World:
 def open_machine(maker: ContextMaker, objects: Path, processes: int) -> Machine:
     """Return a machine with worker processes; 0: the tasks are done in this one."""
     context = maker(ports.Clock())
-    stores = config.StoreConfig(Location("file", "", f"{objects}-runs/"))
-    return Machine(context, stores, Workers(processes or 1, context, maker))
+    return Machine(
+        context,
+        config.StoreConfig(Location("file", "", f"{objects}-runs/")),
+        Workers(processes or 1, context, maker),
+    )
 
 
 def _zip_crc(path: Path) -> int | None:

@@ -124,14 +124,12 @@ def find_execution(config: LambdaConfig, name: str) -> Execution | None:
     return Execution(response["status"], began.timestamp(), decode(response["input"], RunInput))
 
 
-def find_routed_run(config: LambdaConfig, run: str) -> Run | Report | None:
-    """Return the recorded run, or its report if the run has no plan; either contains the route.
+def find_recorded_run(config: LambdaConfig, run: str) -> Run | Report | None:
+    """Return the recorded run, or its report if the run has no plan; None if it has no records.
 
-    Returns None if the run has no records. Also returns None if the environment has no routes: then
-    every run has the settings of the environment, and no record is read.
+    Either contains the route and the options with which the run began. Those of the environment may
+    have changed since then.
     """
-    if not config.routes:
-        return None
     return look_up_run(RunRecords.open(config.stores, run)).run_or_report
 
 

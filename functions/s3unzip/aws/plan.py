@@ -5,7 +5,7 @@ from typing import Any
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from s3unzip.aws.environment import convert_input, load_config
-from s3unzip.aws.executions import RunInput, end_run, find_routed_run, machine_data
+from s3unzip.aws.executions import RunInput, end_run, find_recorded_run, machine_data
 from s3unzip.aws.telemetry import bind_run, lambda_function, measure_plan
 from s3unzip.errors import UsageError
 from s3unzip.settling.loop import KnownArchive, begin_run, resume
@@ -32,7 +32,7 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
             planned=lambda plan: measure_plan(plan.summary),
         )
     else:
-        context = config.context(invocation, find_routed_run(config, run_input.run))
+        context = config.context(invocation, find_recorded_run(config, run_input.run))
         settled = resume(
             run_input.run, context, failed=run_input.failed, after_success=config.after_success
         )

@@ -26,7 +26,7 @@ from s3unzip.aws.executions import (
     end_run,
     extract_if_replaced,
     find_execution,
-    find_routed_run,
+    find_recorded_run,
     machine_data,
     next_execution_name,
 )
@@ -57,7 +57,7 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
     config = load_config()
     if "detail" in event:
         run_input = _read_input(event["detail"])
-        context = config.context(invocation, find_routed_run(config, run_input.run))
+        context = config.context(invocation, find_recorded_run(config, run_input.run))
         if run_input.wait:  # the execution has no tasks; it only looks for a newer version
             _extract_newer_version(run_input.run, config, context)
         else:
@@ -69,7 +69,7 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
         )
     state = convert_input(event, Next)
     bind_run(state.run)
-    context = config.context(invocation, find_routed_run(config, state.run))
+    context = config.context(invocation, find_recorded_run(config, state.run))
     started = time.perf_counter()
     settled = settle(state, context)
     add_metrics(SettleDuration=time.perf_counter() - started)

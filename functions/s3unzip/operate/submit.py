@@ -318,8 +318,9 @@ def _find_unsettled(archive: ObjectTypeDef, runs: DeployedRuns) -> Unsettled | s
     """
     request = runs.config.request(archive["Key"])
     source = request.source
-    put_time = archive["LastModified"].timestamp()
-    unread = Unsettled(source, archive["Size"], put_time, run="", state="not readable")
+    unread = Unsettled(
+        source, archive["Size"], archive["LastModified"].timestamp(), run="", state="not readable"
+    )
     try:
         tail = runs.stores.source(source).stat(source)
     except NotFoundError:
@@ -331,11 +332,8 @@ def _find_unsettled(archive: ObjectTypeDef, runs: DeployedRuns) -> Unsettled | s
         report = runs.records(run).find_report()
         check_same_archive(run, source, tail.pin, report)
         if report is not None:
-            return _assess_report(
-                report,
-                if_left=Unsettled(source, tail.pin.size, put_time, run=run, state="archive left"),
-            )
-        return _assess_without_report(runs, request, tail, put_time)
+            return _assess_report(report, unread)
+        return _assess_without_report(runs, request, tail, unread)
     except NotFoundError:
         return None
     except (UnreadableRecordError, UsageError) as error:
@@ -344,30 +342,31 @@ def _find_unsettled(archive: ObjectTypeDef, runs: DeployedRuns) -> Unsettled | s
 
 
 def _assess_without_report(
-    runs: DeployedRuns, request: Request, last_part: Tail, put_time: float
+    runs: DeployedRuns, request: Request, last_part: Tail, unread: Unsettled
 ) -> Unsettled | str | None:
     """Return what is unsettled about an archive; no report has the run id of its last part.
 
     The run id of a split archive is derived from all its parts, so all parts are looked up. A run
-    that began before the settings were changed has another id, but is also accepted. Returns
-    `RUNNING` if a run of this version has not ended, or None if such a run has a report.
+    that began before the settings were changed has another id, but its report also counts. Returns
+    `RUNNING` if a run of this version has not ended.
 
     Args:
         runs: the runs of the environment.
         request: the request for the archive; its source is the last part.
         last_part: the tail of the last part.
-        put_time: the time when the last part was put, in Unix seconds.
+        unread: the archive, with the size and the time of its last part.
     """
     calls = Calls(Clock(), runs.config.tuning.retry_seconds, at_once=1)
     tail = _read_all_parts(runs, request.source, last_part, calls)
     same_second_runs = find_runs(request.source, runs.stores, calls, int(tail.modified or 0.0))
-    reports = (runs.records(other).find_report() for other in same_second_runs)
-    if any(
-        (report.source, report.pin) == (request.source, tail.pin)
-        and report.verdict is not Verdict.SOURCE_CHANGED  # the same bytes have been put back
-        for report in filter(None, reports)
-    ):
-        return None
+    for other in same_second_runs:
+        report = runs.records(other).find_report()
+        if (
+            report is not None
+            and (report.source, report.pin) == (request.source, tail.pin)
+            and report.verdict is not Verdict.SOURCE_CHANGED  # the same bytes have been put back
+        ):
+            return _assess_report(report, structs.replace(unread, size=tail.pin.size))
     run = run_id(request, tail.pin, tail.modified)
     state = runs.state(run)
     # A run in progress may belong to another archive with this stem; only its report will tell.
@@ -376,7 +375,7 @@ def _assess_without_report(
     recorded = look_up_run(runs.records(run))
     has_begun = state is not None or recorded.plan is not None or recorded.begins_anew
     problem: State = "not finished" if has_begun else "no run"
-    return Unsettled(request.source, tail.pin.size, put_time, run=run, state=problem)
+    return structs.replace(unread, size=tail.pin.size, run=run, state=problem)
 
 
 def _read_all_parts(runs: DeployedRuns, source: Location, last_part: Tail, calls: Calls) -> Tail:
@@ -399,19 +398,19 @@ def _read_all_parts(runs: DeployedRuns, source: Location, last_part: Tail, calls
         return last_part
 
 
-def _assess_report(report: Report, if_left: Unsettled) -> Unsettled | str | None:
+def _assess_report(report: Report, unread: Unsettled) -> Unsettled | str | None:
     """Return what is unsettled about an archive whose run has a report; None if nothing is.
 
     Returns `RUNNING` while a function may still delete or tag the archive.
 
     Args:
         report: the report of the run.
-        if_left: the result if the archive should have been deleted or tagged, but was not.
+        unread: the archive; the result gets its run and its state.
     """
     # The report says that the archive was replaced. As its run is that of the current version, the
     # same bytes have been put back.
     if report.verdict is Verdict.SOURCE_CHANGED:
-        return structs.replace(if_left, state="put back")
+        return structs.replace(unread, run=report.run, state="put back")
     if report.after_success is None or not report.archive_left:
         return None
     if (
@@ -419,7 +418,7 @@ def _assess_report(report: Report, if_left: Unsettled) -> Unsettled | str | None
         and time.time() - report.finished < ACTION_SECONDS
     ):
         return RUNNING
-    return if_left
+    return structs.replace(unread, run=report.run, state="archive left")
 
 
 @translating_errors("sqs:SendMessage")

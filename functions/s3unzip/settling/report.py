@@ -315,22 +315,33 @@ def _keep_done_action(report: Report, earlier: Report | None) -> Report:
 
 
 def finish_source(rule: AfterSuccess | None, report: Report, context: Context) -> Report:
-    """Delete or tag the archive if this is still to be done; return the new report."""
+    """Delete or tag the archive if this is still to be done; return the new report.
+
+    The archive is kept if `rule` has another action than the run began with: if the archive was to
+    be tagged, the run may have left out members, which only the archive has.
+    """
     pin = report.pin
-    if rule is None or pin is None or not report.archive_left:
+    planned = report.after_success
+    if pin is None or planned is None or not report.archive_left:
         return report
     calls = context.calls()
-    finished = SourceResult(rule.action, SourceState.DONE)  # unless the request fails
-    try:
-        calls.run(
-            FIRST_REQUESTS[rule.action],
-            lambda: _delete_or_tag(rule, pin, report, context),
-            "source",
-        )
-    except SourceChangedError as error:
-        finished = SourceResult(rule.action, SourceState.KEPT, str(error))
-    except S3UnzipError as error:
-        finished = SourceResult(rule.action, SourceState.FAILED, str(error))
+    finished = SourceResult(
+        planned.action,
+        SourceState.KEPT,
+        "after_success was changed in the environment after the run began",
+    )
+    if rule is not None and rule.action is planned.action:
+        finished = SourceResult(rule.action, SourceState.DONE)  # unless the request fails
+        try:
+            calls.run(
+                FIRST_REQUESTS[rule.action],
+                lambda: _delete_or_tag(rule, pin, report, context),
+                "source",
+            )
+        except SourceChangedError as error:
+            finished = SourceResult(rule.action, SourceState.KEPT, str(error))
+        except S3UnzipError as error:
+            finished = SourceResult(rule.action, SourceState.FAILED, str(error))
 
     def add_result(recorded: Report) -> Report:
         # If another step has finished the action, this step's failure must not replace that result.
@@ -344,7 +355,7 @@ def _delete_or_tag(rule: AfterSuccess, pin: Pin, report: Report, context: Contex
     store = context.stores.source(report.source)
     if rule.action is SourceAction.TAG:
         store.tag(report.source, pin, rule.tags)
-        return
-    if report.destination.store.is_local:
-        os.sync()  # the members must be on disk before the archive is deleted
-    store.delete(report.source, pin)
+    else:
+        if report.destination.store.is_local:
+            os.sync()  # the members must be on disk before the archive is deleted
+        store.delete(report.source, pin)

@@ -828,8 +828,9 @@ def test_a_run_that_does_not_end(site: Site, runs: DeployedRuns) -> None:
 
 def test_a_marker_that_archives_share(deploy: Callable[..., Site], account: Account) -> None:
     """The canary would replace it, so it is not tried."""
-    site = deploy(**{Variable.OPTIONS: json.dumps({"marker": True, "key_template": "{member}"})})
-    (result,) = try_canary(site.runs, 1.0)
+    (result,) = try_canary(
+        deploy(**{Variable.OPTIONS: '{"marker": true, "key_template": "{member}"}'}).runs, 1.0
+    )
     assert (result.status, "_SUCCESS" in result.message, _left(account)) == (WARNING, True, [])
 
 

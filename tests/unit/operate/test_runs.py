@@ -17,9 +17,19 @@ from msgspec import structs
 from infra import deployment
 from infra.environment_file import load_environment
 from s3unzip.aws import extract, plan, settle
+from s3unzip.aws.environment import load_config
 from s3unzip.aws.telemetry import logger
 from s3unzip.errors import NotFoundError, S3UnzipError, StorageError, UsageError
-from s3unzip.model import Location, NestedRun, Verdict, decode
+from s3unzip.model import (
+    Location,
+    NestedRun,
+    SourceAction,
+    SourceResult,
+    SourceState,
+    Verdict,
+    decode,
+    encode,
+)
 from s3unzip.operate.canary import Canary
 from s3unzip.operate.checks import OK
 from s3unzip.operate.runs import DeployedRuns
@@ -29,7 +39,7 @@ from s3unzip.run_ids import execution_name, time_of_run
 from s3unzip.settings import Variable
 from s3unzip.stores.config import StoreConfig
 from tests.support.account import Account
-from tests.support.servers import Reply
+from tests.support.servers import Reply, set_variables
 from tests.support.zips import Entry, build, build_split, part_names
 from tests.unit.operate.conftest import GOOD, Site, answering, make_bad
 
@@ -241,6 +251,40 @@ def test_a_nested_archive_stays_when_its_run_is_resumed(deploy: Callable[..., Si
     assert (report.verdict, report.after_success) == (Verdict.COMPLETED, None)
 
 
+def test_a_run_keeps_the_settings_that_it_began_with(
+    deploy: Callable[..., Site], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is planned anew with its own options; an archive that it was to tag is never deleted."""
+    site = deploy(
+        **{
+            Variable.OPTIONS: '{"lenient": true, "include": ["a"]}',
+            Variable.AFTER_SUCCESS: '{"action": "tag", "tags": {"state": "done"}}',
+        }
+    )
+    run = site.begin("twice.zip", build(Entry("a", b"1"), Entry("a", b"2"), Entry("b", b"3")))
+    site.account.put(f"runs/{run}/rounds/00.jsonl", b"", "work")
+    site.work(run)
+    set_variables(
+        monkeypatch, {Variable.OPTIONS: "{}", Variable.AFTER_SUCCESS: '{"action": "delete"}'}
+    )
+    load_config.cache_clear()
+    site.runs.resume(run)
+    site.work(run, 2)
+    assert (
+        site.report(run).verdict,
+        site.report(run).after_success,
+        set(site.account.objects("arrivals")),
+    ) == (
+        Verdict.COMPLETED,
+        SourceResult(
+            SourceAction.TAG,
+            SourceState.KEPT,
+            "after_success was changed in the environment after the run began",
+        ),
+        {"twice.zip"},
+    )
+
+
 def test_the_requests_of_a_run_are_measured_and_priced(
     deploy: Callable[..., Site], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -382,16 +426,26 @@ def test_every_archive_has_its_verdict(site: Site) -> None:
 
 
 def test_runs_under_earlier_settings_count(site: Site) -> None:
-    """Other options make another run, but the archive has been extracted, or is at work."""
+    """Other options make another run, but the archive has been extracted, or is at work.
+
+    An archive that the earlier run should have deleted is not forgotten.
+    """
     site.extract("done.zip")
     site.begin("going.zip")
+    left = site.report(site.extract("left.zip"))
+    left = structs.replace(left, after_success=SourceResult(SourceAction.TAG, SourceState.FAILED))
+    site.account.put(f"runs/{left.run}/report.json", encode(left), "work")
     site.account.client("lambda").update_function_configuration(
         FunctionName="plan",
         Environment={"Variables": site.account.variables | {Variable.OPTIONS: '{"marker": true}'}},
     )
     site.account.put("lost.zip", GOOD)
     missing = find_missing(site.runs, 0.0)
-    assert ([lost.source.key for lost in missing.unsettled], missing.running) == (["lost.zip"], 1)
+    assert (
+        [lost.source.key for lost in missing.unsettled],
+        missing.unsettled[0].run,
+        missing.running,
+    ) == (["left.zip", "lost.zip"], left.run, 1)
 
 
 def test_an_event_of_submit_that_was_a_dead_letter(site: Site) -> None:
