@@ -187,13 +187,13 @@ def _read_window(archive: ArchiveBytes) -> Reads[bytes]:
     if EOCD_SIGNATURE not in window:
         if not size:
             reject("no-eocd", "the file is empty")
-        first_bytes = yield from archive.read(0, min(size, _FORMAT_LENGTH))
+        name = yield from _guess_format(archive)
         searched = f"its last {len(window):,} bytes hold"
         if len(window) == size:
             searched = "it holds"
         reject(
             "no-eocd",
-            f"{searched} no end record; the first bytes look like {_guess_format(first_bytes)}",
+            f"{searched} no end record; the first bytes look like {name}",
         )
     return window
 
@@ -260,8 +260,7 @@ def _describe_container(archive: ArchiveBytes) -> Reads[str]:
 
     Returns "" if the format of the file is not one of `_CONTAINERS`.
     """
-    first_bytes = yield from archive.read(0, min(archive.size, _FORMAT_LENGTH))
-    name = _guess_format(first_bytes)
+    name = yield from _guess_format(archive)
     return f"; the first bytes look like {name}" if name in _CONTAINERS else ""
 
 
@@ -468,8 +467,9 @@ def _compare_zip64(disks: Disks, eocd: EndRecord, expected: EndRecord, at: int) 
             reject("zip64-eocd-mismatch", f"{name} is {value}, but {wide} in the ZIP64 record", at)
 
 
-def _guess_format(first_bytes: bytes) -> str:
-    """Return the format name of a file that begins with `first_bytes`, which must not be empty."""
+def _guess_format(archive: ArchiveBytes) -> Reads[str]:
+    """Return the name of a file's format, according to its first bytes; the file is not empty."""
+    first_bytes = yield from archive.read(0, _FORMAT_LENGTH)
     # The magic of tar is in the middle of its header. A ZIP archive can have these bytes by chance.
     if first_bytes[257:].startswith(b"ustar") and not first_bytes.startswith(LOCAL_SIGNATURE):
         return "tar"
