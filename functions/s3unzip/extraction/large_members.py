@@ -77,11 +77,10 @@ class MemberData(Struct, frozen=True):
         """Check the data descriptor and the bytes that follow; add the warnings to the step."""
         member = self.row.member
         start = self.data_range.stop
-        trailing = b""
-        if start < member.stop:  # the data is followed by a descriptor or by a gap
-            trailing = self.run_step.calls.read(
-                self.run_step.archive, ByteRange(start, min(member.stop, start + AFTER_LENGTH))
-            )
+        # Nearly always, the next member follows at once: the range is empty and needs no request.
+        trailing = self.run_step.calls.read(
+            self.run_step.archive, ByteRange(start, min(member.stop, start + AFTER_LENGTH))
+        )
         self.run_step.warnings.update(close_member(member, self.opened, trailing))
 
 
