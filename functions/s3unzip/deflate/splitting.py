@@ -67,8 +67,8 @@ class ScannedSegment(Record, frozen=True, tag="scanned 3"):
 
     `first` and `second` are the last 32 KiB of output after the first and the second invented
     window. If the segment has less output, both begin with the end of the invented window, so the
-    positions of those bytes are also known. `first` is empty if the ending is "missed" or "broken".
-    Otherwise, it is shorter than 32 KiB only for segment 0.
+    positions of those bytes are also known. `first` is shorter than 32 KiB only for segment 0. If
+    the ending is "missed" or "broken", neither is used.
     """
 
     start_bit: int
@@ -126,9 +126,6 @@ def scan_bits(start_bit: int, stop_bit: int | None, chunks: Iterable[Buffer]) ->
     endings = [inflater.finish() for inflater in inflaters]
     tails = _extend_tails(tails, [[last_output] for last_output, _ in endings])
     _, arrival = endings[0]  # that of the second inflater is equal: windows change only the output
-    if arrival.ending in {"missed", "broken"}:
-        # No other segment is linked to this segment, so its last bytes are not needed.
-        return ScannedSegment(start_bit, stop_bit, arrival, b"")
     # With one tail, the last bytes do not depend on the window.
     return ScannedSegment(start_bit, stop_bit, arrival, *tails)
 
