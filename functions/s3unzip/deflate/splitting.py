@@ -162,7 +162,7 @@ def locate(layout: Segmentation, segment: int, read: Read) -> int | None:
 
 
 def scan_segment(
-    layout: Segmentation, segment: int, read: Read, max_segments: int | None = None
+    layout: Segmentation, segment: int, read: Read, max_segments: int = 1 << 30
 ) -> ScannedSegment | None:
     """Scan `segment` up to the next boundary, or return None if it joins the previous segment.
 
@@ -174,13 +174,11 @@ def scan_segment(
     Args:
         max_segments: maximum number of segments that the scan may cover: this one and the later
             ones that join it. If the scan would cover more segments, the function returns None;
-            without this scan, `link_segments` refuses the stream. None: no limit.
+            without this scan, `link_segments` refuses the stream. By default, no stream has more.
     """
     start_bit = locate(layout, segment, read)
     if start_bit is None:
         return None
-    if max_segments is None:
-        max_segments = layout.count
     # The scan may stop where any of these segments begins: it covers at most `max_segments`.
     next_segments = range(segment + 1, min(layout.count, segment + max_segments + 1))
     stop_bits = (locate(layout, next_segment, read) for next_segment in next_segments)
