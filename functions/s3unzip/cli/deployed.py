@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from s3unzip.cli.arguments import DAY, Arguments
 from s3unzip.cli.commands import SERVER_OPTIONS, command
 from s3unzip.cli.terminal import confirm, print_json
-from s3unzip.errors import BudgetError, InterruptedRunError, UsageError
+from s3unzip.errors import BudgetError, InterruptedRunError, S3UnzipError, UsageError
 from s3unzip.model import Location
 from s3unzip.operate.checks import CheckResult, CheckStatus
 from s3unzip.operate.doctor import diagnose
@@ -167,16 +167,23 @@ def _queue(runs: DeployedRuns, keys: list[str]) -> int:
     The events have the time of this call, so the duration of a run excludes the time before it.
     """
     queued = 0
-    sources = [Location("s3", runs.config.environment_defaults.ingest_bucket, key) for key in keys]
     try:
-        for sent in send_events(runs.client("sqs"), runs.outputs["QueueUrl"], sources):
+        for sent in send_events(
+            runs.client("sqs"),
+            runs.outputs["QueueUrl"],
+            [Location("s3", runs.config.environment_defaults.ingest_bucket, key) for key in keys],
+        ):
             if sent // REPORT_EVERY > queued // REPORT_EVERY:  # another progress line is due
                 sys.stderr.write(f"queued {sent:,} archives\n")
             queued = sent
     except KeyboardInterrupt:
         raise InterruptedRunError(
-            f"stopped after {queued:,} of {len(keys):,} archives; the same command queues them "
-            "all again, and none is extracted twice"
+            f"stopped after {queued:,} of {show_count(len(keys), 'archive')}; the same command "
+            "queues them all again, and none is extracted twice"
+        ) from None
+    except S3UnzipError as error:
+        raise type(error)(
+            f"stopped after {queued:,} of {show_count(len(keys), 'archive')}: {error}"
         ) from None
     sys.stderr.write(f"queued {show_count(queued, 'archive')}: s3unzip runs{runs.env_options}\n")
     return queued
@@ -202,8 +209,8 @@ def _submit_missing(arguments: Arguments, runs: DeployedRuns) -> int:
             start_missing(runs, startable)
         except KeyboardInterrupt:
             raise InterruptedRunError(
-                f"stopped; some of {count:,} archives may have been started: the same command "
-                "lists and starts the others"
+                f"stopped; some of {show_count(count, 'archive')} may have been started: the same "
+                "command lists and starts the others"
             ) from None
         missing = replace(missing, started=count)
         sys.stderr.write(f"{count:,} started: s3unzip runs{runs.env_options}\n")
@@ -243,9 +250,10 @@ def doctor(arguments: Arguments) -> int:
 
     Exit code: 0 all is well or there are only warnings, 1 a check failed.
     """
-    runs = arguments.deployed()
     checks = []
-    for check in diagnose(runs, arguments.wait, with_canary=not arguments.no_canary):
+    for check in diagnose(
+        arguments.deployed(), arguments.wait, with_canary=not arguments.no_canary
+    ):
         checks.append(check)
         if not arguments.json:
             sys.stdout.write(f"{check.status:8} {check.name:19} {printable(check.message)}\n")

@@ -437,11 +437,12 @@ def _send_batch(client: Any, queue: str, messages: Sequence[dict[str, str]]) -> 
             return
         ids = {refusal["Id"] for refusal in refused}
         messages = [message for message in messages if message["Id"] in ids]
-        first_refusal = refused[0]
-        if first_refusal["SenderFault"]:  # sending again would not help, so the call fails
+        # The reason of a refusal that is the sender's fault is more helpful than that of another.
+        worst_refusal = max(refused, key=lambda refusal: bool(refusal["SenderFault"]))
+        if worst_refusal["SenderFault"]:  # sending again would not help, so the call fails
             break
     raise ServiceFaultError(
-        f"the queue did not accept {len(messages)} messages: "
-        f"{first_refusal['Code']}: {first_refusal.get('Message', 'no message')}; when the cause is "
+        f"the queue refused {len(messages)} of the messages: "
+        f"{worst_refusal['Code']}: {worst_refusal.get('Message', 'no message')}; when the cause is "
         "gone, give the command again: no archive is extracted twice"
     )
