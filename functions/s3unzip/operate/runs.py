@@ -258,7 +258,12 @@ class DeployedRuns(RunList):
             for day in reversed(self._list_folders(""))
             for run in reversed(self._list_folders(f"{day}/"))
         )
-        for run in sorted({*running, *itertools.islice(recorded, limit)}, reverse=True)[:limit]:
+        for run in sorted(
+            {*running, *itertools.islice(recorded, limit)},
+            # An execution that a person named is the last one: its name contains no time.
+            key=lambda run: (time_of_run(run), run),
+            reverse=True,
+        )[:limit]:
             yield ListedRun(run, RUNNING if run in running else "", time_of_run(run))
 
     def list_pages(

@@ -60,16 +60,20 @@ def test_all_runs_are_one_list(site: Site) -> None:
 
 
 def test_more_runs_are_at_work_than_one_answer_lists(runs: DeployedRuns) -> None:
-    """An answer of ListExecutions may have fewer than it was asked for, and even none."""
+    """An answer of ListExecutions may have fewer than it was asked for, and even none.
+
+    The name of an execution that a person started tells no time, so it is the last one.
+    """
     pages = iter(
         [
             b'{"executions": [{"name": "2026-01-01-000000-a-0"}], "nextToken": "1"}',
+            b'{"executions": [{"name": "by-hand"}], "nextToken": "1a"}',
             b'{"executions": [], "nextToken": "2"}',
             b'{"executions": [{"name": "2026-01-01-000001-b-0"}]}',
         ]
     )
     with answering(runs, lambda _: Reply(200, next(pages)), "stepfunctions"):
-        ids = [listed.run for listed in runs.recent(5)]
+        ids = [listed.run for listed in runs.recent(2)]
         assert ids == ["2026-01-01/000001-b-0", "2026-01-01/000000-a-0"]
 
 
