@@ -169,7 +169,9 @@ def estimate_archive(
     return estimate(request, [task], function, tuning, sizes=sizes)
 
 
-def check_budget(expected: Estimate, max_cost: float | None) -> None:
+def check_budget(
+    expected: Estimate, max_cost: float | None, limit_name: str = "--max-cost"
+) -> None:
     """Refuse a run that would cost more than `max_cost` dollars; None: no limit."""
     if max_cost is None:
         return
@@ -182,7 +184,7 @@ def check_budget(expected: Estimate, max_cost: float | None) -> None:
             f"{show_count(expected.members, 'member')}, above the limit of "
             f"{show_dollars(max_cost, cost)}; "
             f"{show_dollars(expected.cost.unavoidable)} of it is one PUT a member. "
-            "Raise --max-cost, or extract fewer members with --include, --exclude or --limit"
+            f"Raise {limit_name}, or extract fewer members with --include, --exclude or --limit"
         )
 
 

@@ -55,14 +55,17 @@ def plan(arguments: Arguments) -> int:
         request = Request(source, parse_destination(arguments.dest or "."), arguments.options())
         platform = _choose_platform(request, arguments)
         estimate = _estimate(request, platform, arguments.tuning(platform), arguments)
-        max_cost = arguments.max_cost
+        environment_limit = None
     else:
-        estimate, max_cost = _estimate_in_environment(source, arguments)
+        estimate, environment_limit = _estimate_in_environment(source, arguments)
     if arguments.json:
         print_json(estimate)
     else:
         _print_estimate(estimate)
-    check_budget(estimate, max_cost)
+    if arguments.max_cost is None:
+        check_budget(estimate, environment_limit, limit_name="runs.max_cost")
+    else:
+        check_budget(estimate, arguments.max_cost)
     return 0
 
 
@@ -80,7 +83,7 @@ def _choose_platform(request: Request, arguments: Arguments) -> Platform:
 def _estimate_in_environment(
     source: Location, arguments: Arguments
 ) -> tuple[Estimate, float | None]:
-    """Return the estimate of a run in an environment, and the maximum cost in dollars.
+    """Return the estimate of a run in an environment, and the environment's limit in dollars.
 
     Options given on the command line replace the settings of the environment.
     """
@@ -94,10 +97,7 @@ def _estimate_in_environment(
     request = Request(source, destination, override_options(defaults.options, arguments.options()))
     platform = replace(settings.platform, workers=arguments.workers or settings.tuning.max_workers)
     tuning = arguments.tuning(platform, settings.tuning)
-    max_cost = arguments.max_cost
-    if max_cost is None:
-        max_cost = settings.max_cost
-    return _estimate(request, platform, tuning, arguments), max_cost
+    return _estimate(request, platform, tuning, arguments), settings.max_cost
 
 
 def override_options(environment: Options, given: Options) -> Options:

@@ -169,6 +169,7 @@ class Machine:
                 workers=choose_workers(tasks, self.context.tuning),
             ),
             max_cost,
+            limit_name="max_cost",
         )
 
     def resume(self, run: str, *, failed: bool = False) -> Report:

@@ -179,19 +179,41 @@ def test_a_yes_is_needed(shell: Shell, answer: str, code: int) -> None:
     assert shell.queued() == ([] if code else ["a.zip"])
 
 
-def test_an_interruption(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command that was stopped can be given again."""
+@pytest.mark.parametrize(
+    ("cause", "code", "submitted", "missing"),
+    [
+        (
+            KeyboardInterrupt(),
+            130,
+            "stopped after 0 of 1 archive; the same command queues them all again",
+            "some of 1 archive may have been started: the same",
+        ),
+        (
+            ServiceFaultError("the queue is full"),
+            5,
+            "stopped after 0 of 1 archive: the queue is full",
+            "the queue is full",
+        ),
+    ],
+)
+def test_an_interruption(
+    shell: Shell,
+    monkeypatch: pytest.MonkeyPatch,
+    cause: BaseException,
+    code: int,
+    submitted: str,
+    missing: str,
+) -> None:
+    """The command that was stopped, or met a fault, says how far it came."""
 
     def stop(*_: object) -> None:
-        raise KeyboardInterrupt
+        raise cause
 
     shell.put("a.zip")
     monkeypatch.setattr(deployed, "send_events", stop)
-    shell(BUCKET, "--yes").ends(
-        130, "stopped after 0 of 1 archives; the same command queues them all again"
-    )
+    shell(BUCKET, "--yes").ends(code, submitted)
     monkeypatch.setattr(deployed, "start_missing", stop)
-    shell("--missing", "--yes").ends(130, "some of 1 archives may have been started: the same")
+    shell("--missing", "--yes").ends(code, missing)
 
 
 def test_missing_archives_are_listed_and_started(shell: Shell) -> None:
@@ -216,6 +238,16 @@ def test_missing_archives_are_listed_and_started(shell: Shell) -> None:
     assert shell.queued() == ["in/b.zip", "in/c.zip"]
     ended = shell("--missing", "--days", "0", "--yes")
     assert (ended.code, ended.out) == (0, "0 archives: 0 running, 0 without a verdict\n")
+
+
+def test_a_plan_above_the_limit_of_the_environment(
+    deploy: Callable[..., Site], tmp_path: Path
+) -> None:
+    """The message names the setting, or the option that replaces it."""
+    shell = Shell(tmp_path, deploy(**{Variable.MAX_COST: "0.0000001"}))
+    shell.put("a.zip")
+    for words, name in ((), "runs.max_cost"), (("--max-cost", "0.0000002"), "--max-cost"):
+        shell(f"{BUCKET}a.zip", *words, command="plan").ends(2, f"Raise {name}, or")
 
 
 def test_a_run_at_work_is_running_whatever_its_records_are(shell: Shell) -> None:
@@ -307,12 +339,13 @@ def test_only_refused_messages_are_sent_again() -> None:
 @pytest.mark.parametrize("blamed", [False, True])
 def test_submit_gives_up_after_all_attempts(*, blamed: bool) -> None:
     """After all attempts, or at once if the sender is to blame, it says what was not taken."""
-    queue = Queue(lambda _, __: [("3.zip", blamed)])
+    queue = Queue(lambda _, __: [("2.zip", False), ("3.zip", blamed)])
     with pytest.raises(
-        ServiceFaultError, match=r"1 messages: Busy: 3\.zip; when the cause is gone, give"
+        ServiceFaultError,
+        match=rf"2 of the messages: Busy: {2 + blamed}\.zip; when the cause is gone, give",
     ):
         _send(queue, 5)
-    assert [len(batch) for batch in queue.batches] == [5] + [1] * (0 if blamed else ATTEMPTS - 1)
+    assert [len(batch) for batch in queue.batches] == [5] + [2] * (0 if blamed else ATTEMPTS - 1)
 
 
 KEY = "arn:aws:kms:us-east-1:123456789012:key/0f"

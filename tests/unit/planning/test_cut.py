@@ -397,7 +397,7 @@ def test_the_bill_has_the_events_of_s3_and_the_class_of_the_objects() -> None:
 @pytest.mark.parametrize(
     ("limit", "error", "said"),
     [
-        (0.001, BudgetError, r"1,000 members, above the limit of \$0.001"),
+        (0.001, BudgetError, r"1,000 members, above the limit of \$0.0010;.* Raise --max-cost, or"),
         (-1.0, UsageError, "cost limit"),
         (float("nan"), UsageError, "cost limit"),
     ],
