@@ -204,7 +204,9 @@ def check_resources(account: Account, environment: Environment) -> None:
             continue
         service, operation = request.split(".")
         shown = ", ".join(listed(value))
-        named = f"infra/environments/{environment.name}.toml: {setting}"
+        named = (
+            f"environment {environment.name}: {setting}"  # it may be from SET, not from the file
+        )
         region = account.region
         if shown.startswith("arn:"):  # the resource may be in another region
             region = shown.split(":")[3] or region

@@ -275,7 +275,7 @@ def destroy(arguments: Arguments) -> int:
     _say(f"functions stopped, {show_count(stopped, 'run')} stopped")
     for bucket in stack.buckets:
         _say(f"emptying {bucket}")  # many objects take long, and an error names no bucket
-        _say(f"{bucket}: {empty_bucket(account, bucket):,} objects deleted")
+        _say(f"{bucket}: {show_count(empty_bucket(account, bucket), 'object')} deleted")
     return run_cdk(["destroy", *arguments.context, "--force"], account.variables)
 
 

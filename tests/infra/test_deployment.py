@@ -253,7 +253,7 @@ def test_a_new_account_is_told_which_memory_would_work(
             f"alarms.topic: {TOPIC} is in eu-west-1, but it must be in us-",
         ),
         ({"ingest.topic": TOPIC}, "ingest.topic: there is no arn:aws:sns"),
-        ({"event_bus": "runs"}, "event_bus: there is no runs in account"),
+        ({"event_bus": "runs"}, "environment dev: event_bus: there is no runs in account"),
     ],
 )
 def test_what_a_setting_names_must_exist(
