@@ -281,12 +281,16 @@ def test_an_impossible_after_success_is_refused(
 def test_the_exit_code_says_that_the_action_failed(
     program: Program, s3: memory_server.MemoryS3
 ) -> None:
-    """The verdict stays, and `resume` tries again: S3 tags no version without versioning."""
+    """The verdict stays, and `resume` tries again: S3 tags no version without versioning.
+
+    Extra objects that remain change nothing about this.
+    """
     s3.buckets["out"].add("a.zip", build(*ENTRIES))
     program.variables["AWS_ENDPOINT_URL"] = s3.url
-    program.extract("s3://out/a.zip", "out", "--after-success", "tag=a=b").ends(
-        6, "the archive was not tagged", "next: s3unzip resume"
-    )
+    program.write("out/a/extra", b"1")
+    program.extract(
+        "s3://out/a.zip", "out", "--after-success", "tag=a=b", "--delete-extra", "1", answer="n\n"
+    ).ends(6, "nothing is deleted", "the archive was not tagged", "next: s3unzip resume")
     program.run("show").ends(0)
     program.run("resume", "latest").ends(6, "the archive was not tagged")
 

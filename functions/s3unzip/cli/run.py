@@ -153,9 +153,8 @@ def _extract_one(request: Request, arguments: Arguments, stores: StoreConfig) ->
             check_safe_to_delete(request, stores.work, machine.context.stores)
             confirm_deletion = output.confirm_deletion
         report, nested = extract_one(machine, request, warn, confirm=confirm_deletion)
-    if output.objection:  # the archive is extracted, but extra objects are kept
-        return 1
-    return exit_code(report, nested)
+    # 1: the archive is extracted, but extra objects are kept.
+    return exit_code(report, nested) or int(bool(output.objection))
 
 
 def _list_decisions(
@@ -232,7 +231,7 @@ class _BatchDisplay(RunDisplay):
         return Figures(
             f"{len(self.ends):,}/{self._archives:,} archives",
             len(self.ends) / self._archives,
-            members=f"{done:,} members",
+            members=show_count(done, "member"),
             failed=f"{counts['failed']:,} failed",
             size=show_bytes(size),
             rate=f"{done / seconds:,.0f} members/s, {show_bytes(size / seconds)}/s",
@@ -285,7 +284,7 @@ def _extract_next(machine: "Machine", request: Request) -> ArchiveEnd:
 
 
 def _interrupted(ended: int, archives: int, interrupt: BaseException) -> InterruptedRunError:
-    message = f"stopped: {ended:,} of {archives:,} archives finished"
+    message = f"stopped: {ended:,} of {show_count(archives, 'archive')} finished"
     not_begun = archives - ended
     if isinstance(interrupt, InterruptedRunError):  # the run of the next archive had begun
         message += f"; next archive: {interrupt}"
