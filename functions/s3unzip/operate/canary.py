@@ -5,12 +5,13 @@ environments extract so small an archive without the state machine. The operator
 read the destination. If the run does not complete, its records are kept for diagnosis.
 """
 
-import gzip
 import io
 import secrets
 import time
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 
 from s3unzip.errors import AccessDeniedError, ExpiredKeysError, NotFoundError, S3UnzipError
@@ -18,6 +19,7 @@ from s3unzip.model import Report, Status, Verdict
 from s3unzip.operate.checks import FAILURE, OK, WARNING, Answer, CheckResult, run_check
 from s3unzip.operate.runs import IAM_ACTIONS, DeployedRuns, translating_errors
 from s3unzip.planning.select import parse_template
+from s3unzip.printable import choose_form, show_count
 from s3unzip.run_ids import run_id
 from s3unzip.runs.records import RUNS
 
@@ -195,7 +197,7 @@ class Canary:
         remains = ", nothing is left"
         if keep_run:
             remains = f"; {RUNS}{self._run or '...'}, if it exists, is kept for diagnosis"
-        return Answer(OK, f"{count} objects deleted{remains}")
+        return Answer(OK, f"{show_count(count, 'object')} deleted{remains}")
 
     def _compare_objects(self, report: Report, took: float) -> Answer:
         """Compare each object that the run wrote with the member that has the same key.
@@ -221,7 +223,10 @@ class Canary:
         )
 
     def _read_object(self, key: str) -> bytes:
-        """Return the content of a member's object, inflated if it was written as gzip."""
+        """Return the content of a member's object, inflated if it was written as gzip.
+
+        If the gzip data is damaged, it is returned as it is, so it differs from the member.
+        """
         with translating_errors("s3:GetObject"):  # also translates errors while the body is read
             body: bytes = (
                 self._runs.client("s3")
@@ -229,7 +234,8 @@ class Canary:
                 .read()
             )
         if self._request.options.as_gzip is not None and body.startswith(GZIP_MAGIC):
-            return gzip.decompress(body)
+            with suppress(zlib.error):
+                return zlib.decompress(body, wbits=31)  # gzip format
         return body
 
 
@@ -267,7 +273,8 @@ def remove_versions(
         refused = runs.ask("s3:DeleteObjects", Bucket=bucket, Delete=deleting).get("Errors", ())
         if refused:  # DeleteObjects returns 200 even if it deleted no object
             raise AccessDeniedError(
-                f"{IAM_ACTIONS['s3:DeleteObjects']}: {len(refused)} objects remain in {bucket}: "
+                f"{IAM_ACTIONS['s3:DeleteObjects']}: {show_count(len(refused), 'object')} "
+                f"{choose_form(len(refused), 'remains', 'remain')} in {bucket}: "
                 f"{refused[0].get('Code')} for {refused[0].get('Key')}"
             )
     return len(versions)

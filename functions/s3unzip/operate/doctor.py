@@ -111,8 +111,8 @@ def check_concurrency(runs: DeployedRuns) -> Answer:
             f"stays until aws lambda delete-function-concurrency --function-name {extract}"
         )
     state = (
-        f"a run may have {max_workers:,} workers; {available:,} are {pool}, {unreserved:,} of the "
-        f"account's {limits['ConcurrentExecutions']:,} are unreserved"
+        f"a run may have {show_count(max_workers, 'worker')}; {available:,} are {pool}, "
+        f"{unreserved:,} of the account's {limits['ConcurrentExecutions']:,} are unreserved"
     )
     if max_workers > available:
         return Answer(FAILURE, f"{state}: Lambda will refuse workers", advice)
@@ -186,6 +186,7 @@ def check_scan(runs: DeployedRuns) -> Answer:
     advice = "docs/howto/malware.md says how to create a plan"
     if not runs.config.scan:
         return Answer(OK, "ingest.scan is not set: archives are opened as they arrive")
+    # A page has 100 plans, and the quota of an account and a region is lower.
     for summary in runs.ask("guardduty:ListMalwareProtectionPlans", "MalwareProtectionPlans"):
         name = summary["MalwareProtectionPlanId"]
         plan = runs.ask("guardduty:GetMalwareProtectionPlan", MalwareProtectionPlanId=name)

@@ -794,19 +794,22 @@ def test_a_run_that_is_refused(deploy: Callable[..., Site], account: Account) ->
     assert any(key.endswith("report.json") for key in left)
 
 
+@pytest.mark.parametrize(
+    ("options", "body"), [({}, b"something else"), ({"as_gzip": "suffix"}, b"\x1f\x8bdamaged")]
+)
 def test_an_object_that_is_not_what_was_put(
-    site: Site, runs: DeployedRuns, account: Account
+    deploy: Callable[..., Site], account: Account, options: dict[str, object], body: bytes
 ) -> None:
     """The objects are read, not only listed; one that may not be read leaves the run unjudged."""
-    canary = _put(runs)
+    site = deploy(**{Variable.OPTIONS: json.dumps(options)})
+    canary = _put(site.runs)
     site.work(begin(site))
-    with answering(runs, deny, "s3"), pytest.raises(AccessDeniedError, match="s3:GetObject"):
+    with answering(canary._runs, deny, "s3"), pytest.raises(AccessDeniedError, match="s3:Get"):
         canary.check(PATIENCE)
-    key = next(key for key in account.objects("members") if key.endswith("stored.bin"))
-    account.put(key, b"something else", bucket="members")
+    key = next(key for key in account.objects("members") if "stored.bin" in key)
+    account.put(key, body, bucket="members")
     expect(canary.check(PATIENCE), FAILURE, key)
-    canary.remove(keep_run=False)
-    assert _left(account) == []
+    assert (canary.remove(keep_run=False).status, _left(account)) == (OK, [])
 
 
 def test_filters_that_select_nothing(deploy: Callable[..., Site], account: Account) -> None:
@@ -815,8 +818,7 @@ def test_filters_that_select_nothing(deploy: Callable[..., Site], account: Accou
     canary = _put(site.runs)
     assert not begin(site)  # a run without tasks ends at once
     assert canary.check(PATIENCE).status is WARNING
-    canary.remove(keep_run=False)
-    assert _left(account) == []
+    assert (canary.remove(keep_run=False).status, _left(account)) == (OK, [])
 
 
 def test_a_run_that_does_not_end(site: Site, runs: DeployedRuns) -> None:
@@ -890,6 +892,6 @@ def test_a_refused_delete_is_not_silent(runs: DeployedRuns) -> None:
 
     with (
         answering(runs, answer, "s3"),
-        pytest.raises(AccessDeniedError, match="1 objects remain in bucket: AccessDenied for a"),
+        pytest.raises(AccessDeniedError, match="1 object remains in bucket: AccessDenied for a"),
     ):
         remove_versions(runs, "bucket", "a", "a".__eq__)
