@@ -22,6 +22,7 @@ from s3unzip.model import (
     Request,
     Verdict,
 )
+from s3unzip.printable import choose_form
 from s3unzip.run_ids import archive_stem
 from s3unzip.zip import Index
 
@@ -110,10 +111,9 @@ def parse_template(request: Request | Report) -> KeyTemplate:
     first_field = min(
         field.start() for field in KEY_FIELD.finditer(text) if field[1] in MEMBER_FIELDS
     )
-    prefix = _fill(text[:first_field], archive).lstrip("/")
+    prefix = re.sub(r"(^|(?<=/))\./", "", _fill(text[:first_field], archive)).lstrip("/")
     if request.destination.store.has_folders:
-        # Remove "/" and "./" at the beginning and after a slash: "./a//" becomes "a/".
-        prefix = re.sub(r"(^|(?<=/))\.?/", "", prefix)
+        prefix = re.sub("/{2,}", "/", prefix)
     return KeyTemplate(
         request.destination.key + prefix,
         text[first_field:],
@@ -207,7 +207,11 @@ def check_selection(
         if options.exclude and not (options.include or options.names or options.strip_components):
             excluding = " ".join(f"--exclude {glob}" for glob in options.exclude)
         raise NothingSelectedError(
-            f"nothing is selected: all {index.excluded:,} members are excluded by {excluding}"
+            "nothing is selected: "
+            + choose_form(
+                index.excluded, "the only member is", f"all {index.excluded:,} members are"
+            )
+            + f" excluded by {excluding}"
         )
     if warn is not None:
         for sentence in unmatched_globs:

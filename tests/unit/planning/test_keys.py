@@ -26,6 +26,8 @@ def _key(path: str, template: str | None = None, source: str = "s3://bucket/in/d
         ("{bucket}/{archive_key}/{stem}{suffix}", "base/bucket/in/data.v1.zip/b.tar.gz"),
         ("{dir}/{stem}-{archive_stem}{suffix}", "base/a/b.tar-data.v1.gz"),
         ("{suffix}/{member}", "base/.gz/a/b.tar.gz"),
+        ("./{member}", "base/a/b.tar.gz"),
+        ("./p//q/./r./{member}", "base/p//q/r./a/b.tar.gz"),  # in S3, a part may be empty
     ],
 )
 def test_fields_are_filled(template: str | None, wanted: str) -> None:
