@@ -104,10 +104,13 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
 
     @cached_property
     def dir_cache(self) -> dict[str, dict[str, Any]]:
-        """The facts of each file and folder, keyed by its name."""
+        """The facts of each file, keyed by its name, and of each folder, by its name and a slash.
+
+        A folder and a file may have the same name.
+        """
         files = [member for member in self.archive.members() if member.problem is None]
         return {
-            name: {"name": name, "size": 0, "type": "directory"}
+            f"{name}/": {"name": name, "size": 0, "type": "directory"}
             for name in self._all_dirnames({member.name for member in files})
         } | {
             member.name: {
@@ -125,8 +128,8 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
     def _folders(self) -> dict[str, list[dict[str, Any]]]:
         """The facts of the files and folders in each folder, sorted by name and keyed by folder."""
         folders: dict[str, list[dict[str, Any]]] = {self.root_marker: []}
-        for name in sorted(self.dir_cache):
-            folders.setdefault(self._parent(name), []).append(self.dir_cache[name])
+        for facts in sorted(self.dir_cache.values(), key=lambda facts: str(facts["name"])):
+            folders.setdefault(self._parent(facts["name"]), []).append(facts)
         return folders
 
     def _open(self, path: str, mode: str = "rb", **_: object) -> IO[bytes]:

@@ -9,7 +9,7 @@ from msgspec import Meta
 from msgspec.structs import astuple, replace
 
 from s3unzip.context import Context
-from s3unzip.contradictions import check_after_success
+from s3unzip.contradictions import check_access, check_after_success
 from s3unzip.errors import UsageError
 from s3unzip.model import AfterSuccess, Location, Options, SourceAction
 from s3unzip.object_properties import check_tags
@@ -79,6 +79,7 @@ def at_endpoint(
         )
     except msgspec.ValidationError as error:
         raise UsageError(f"stores or endpoint_url: {error}") from None
+    check_access(config)
     return replace(config, connections=max(config.connections, at_once))
 
 
@@ -101,7 +102,10 @@ def make_policy(
         limits = replace(limits, key_bytes=limits.key_bytes + len(os.fsencode(destination.key)))
     if isinstance(password, str):
         # Variables and arguments of a process may hold bytes that are not UTF-8.
-        password = password.encode(errors="surrogateescape")
+        try:
+            password = password.encode(errors="surrogateescape")
+        except UnicodeEncodeError:
+            raise UsageError("password: it has a character that UTF-8 cannot encode") from None
     return Policy(
         lenient=options.lenient, encoding=options.encoding, password=password, limits=limits
     )

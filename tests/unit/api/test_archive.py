@@ -542,7 +542,9 @@ def test_members_are_listed_as_files_and_folders(path: Path) -> None:
     assert files.modified("a/one.txt").timestamp() == files.info("a/one.txt")["mtime"]
     assert (files.isdir("a/old"), files.exists("evil.txt")) == (True, False)
     assert pickle.loads(pickle.dumps(files)).cat("a/one.txt") == b"one" * 50  # noqa: S301 - its own bytes
-    assert _files(build()).ls("") == []
+    # A folder may have the name of a file.
+    same_name = build(Entry("d"), Entry("d/x"), Entry("d-"))
+    assert (_files(build()).ls(""), _files(same_name).find("")) == ([], ["d", "d-", "d/x"])
     # A folder is listed without a look at the members of all others.
     profile = cProfile.Profile()
     many = build(*(Entry(f"{number}/a.txt") for number in range(300)))
@@ -679,6 +681,13 @@ def test_options_take_lists_and_texts() -> None:
         (
             {"stores": StoreConfig(destination_owner=111122223333)},  # type: ignore[arg-type]
             "stores or endpoint_url: Expected `str .*, got `int` - at `.*destination_owner`",
+        ),
+        ({"password": "\ud800"}, "^password: it has a character that UTF-8 cannot encode"),
+        ({"stores": StoreConfig(addressing_style="host")}, "'.*path|virtual.*addressing_style"),
+        ({"stores": StoreConfig(put_seconds=-1.0)}, r"Expected `float` > 0.0 - at `\$.put_seconds"),
+        (
+            {"stores": StoreConfig(unsigned=True, request_payer=True)},
+            "give one of them, because S3 must know who pays",
         ),
         (
             {"options": Options(key_template="a/../{name}")},
