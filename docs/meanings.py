@@ -20,7 +20,8 @@ HOST_VARIABLES = {
     "S3UNZIP_DEBUG": "If not empty: print the traceback of an internal error.",
     "S3UNZIP_HOME": "Folder with the records of runs on this machine.",
     "XDG_STATE_HOME": "Folder whose subfolder `s3unzip` has the records of runs, if "
-    "`S3UNZIP_HOME` is not set. If neither is set: `~/.local/state/s3unzip`.",
+    "`S3UNZIP_HOME` is not set. If neither is set: `~/.local/state/s3unzip`. For a user without a "
+    "home folder, `~` is `/`.",
 }
 EXIT_CODES = {
     0: "all is well",

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Self
 from urllib.parse import unquote, urlsplit
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from s3unzip.errors import UsageError
@@ -244,9 +244,9 @@ def runs_home() -> Location:
 
     Without ``S3UNZIP_HOME``, the folder follows the XDG base directory specification.
     """
-    home = (
-        os.environ.get("S3UNZIP_HOME")
-        or f"{os.environ.get('XDG_STATE_HOME') or '~/.local/state'}/s3unzip"
+    home = os.environ.get("S3UNZIP_HOME") or posixpath.join(
+        os.environ.get("XDG_STATE_HOME") or posixpath.expanduser("~/.local/state").lstrip("~"),
+        "s3unzip",  # for a user without a home folder, this is /.local/state/s3unzip
     )
     try:
         return Location("file", "", f"{absolute_path(home)}/")
@@ -315,7 +315,7 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
     # Where requests put the bucket name: "path" or "virtual" (the host name). None means the
     # value in AWS's configuration file or, by default, virtual for AWS and path for other servers.
     addressing_style: Annotated[
-        str | None,
+        Annotated[str, Meta(pattern="^(path|virtual)$")] | None,
         RunOption(
             "--addressing-style <path|virtual>",
             "Where requests put the bucket: in the path or in the host name.",
@@ -365,15 +365,15 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
         ),
     ] = None  # None: default encryption of the bucket
     other_hosts: bool = False  # follow redirects from a web server to other hosts
-    connections: int = CONNECTIONS
+    connections: Annotated[int, Meta(ge=1)] = CONNECTIONS
     check_reachable: bool = False  # at startup, do not retry an unreachable server
-    connect_seconds: float = 5.0
-    stall_seconds: float = 20.0  # maximum time without receiving a byte
+    connect_seconds: Annotated[float, Meta(gt=0)] = 5.0
+    stall_seconds: Annotated[float, Meta(gt=0)] = 20.0  # maximum time without receiving a byte
     # Maximum time for a PUT of a few MiB, including sending the body. For a part, the limit applies
     # to each 128 KiB that is sent, and to the wait for the response.
-    put_seconds: float = 80.0
+    put_seconds: Annotated[float, Meta(gt=0)] = 80.0
     # Maximum time without a byte during UploadPartCopy and CompleteMultipartUpload.
-    slow_seconds: float = 600.0
+    slow_seconds: Annotated[float, Meta(gt=0)] = 600.0
 
     def startup_ends(self) -> float:
         """Return the monotonic time when the startup ends, or 0.0 without `check_reachable`."""

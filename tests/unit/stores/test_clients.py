@@ -223,3 +223,10 @@ def test_a_bundle_that_names_no_file_is_not_read(value: str, tmp_path: Path) -> 
         dict(Session(AwsSession(StoreConfig(region="eu-west-1"))).reader("bucket").config)["region"]
         == "eu-west-1"
     )
+
+
+def test_a_user_without_a_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container may run as a user that no passwd entry has; "/" is then the home."""
+    monkeypatch.setattr("os.environ", {})
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)  # raises KeyError
+    assert StoreConfig().work.key == "/.local/state/s3unzip/"
