@@ -838,8 +838,14 @@ class NestedRun(Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_failure(self) -> bool:
-        """Whether members may be missing; a file without an archive (``no-eocd``) is no failure."""
-        return self.verdict is not Verdict.COMPLETED and self.reason != "no-eocd"
+        """Whether members may be missing; not so for a file that is no archive and never was one.
+
+        Both such a file and an archive without its end have the reason ``no-eocd``.
+        """
+        return self.verdict is not Verdict.COMPLETED and not (
+            self.reason == "no-eocd"
+            and re.search(r"the file is empty|look like (?!a ZIP archive)", self.message or "")
+        )
 
 
 class ArchiveEnd(Struct, frozen=True, omit_defaults=True):

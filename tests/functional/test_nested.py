@@ -127,13 +127,26 @@ def test_a_stopped_command_is_resumed_with_the_archives_inside(
 
 
 def test_inner_archives_that_cannot_be_opened() -> None:
-    """What is only called so stays a member, which is no failure; a broken archive is one."""
-    names = {"a.zip": b"no archive", "b.ZIP": wrap(0), "c.zip": wrap(0) + b"trailing"}
+    """What is only called so stays a member, which is no failure; a broken archive is one.
+
+    So is an archive that was cut off, even if only its last byte is missing.
+    """
+    names = {
+        "a.zip": b"no archive",
+        "b.ZIP": wrap(0),
+        "c.zip": wrap(0) + b"trailing",
+        "d.zip": wrap(0)[:-40],
+        "e.zip": wrap(0)[:-1],
+        "f.zip": b"",
+    }
     tree = Tree(build(*(Entry(name, data) for name, data in names.items())), ONE)
     assert [(run.key, run.reason, run.is_failure) for run in tree.nested] == [
         ("archive/a.zip", "no-eocd", False),
         ("archive/b.ZIP", None, False),
         ("archive/c.zip", "trailing-data", True),
+        ("archive/d.zip", "no-eocd", True),
+        ("archive/e.zip", "no-eocd", True),
+        ("archive/f.zip", "no-eocd", False),
     ]
     assert tree.nested[2].verdict is Verdict.REJECTED
     assert tree.keys == {*names, "b/level0.txt"}
