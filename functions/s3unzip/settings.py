@@ -218,7 +218,10 @@ def _check_number(name: str, value: object) -> int | float:
         or not 0 <= value < math.inf  # also refuses NaN
         or (value == 0 and name not in MAY_BE_ZERO)
     ):
-        raise UsageError(f"tuning {name!r} must be a positive number, not {value!r}")
+        raise UsageError(
+            f"tuning {name!r} must be {'0 or ' * (name in MAY_BE_ZERO)}a positive number, not "
+            f"{value!r}"
+        )
     if 0 < value < MIN_VALUES[name]:
         raise UsageError(f"tuning {name!r} must be at least {MIN_VALUES[name]:,}, not {value!r}")
     if value > MAX_VALUES[name]:

@@ -314,9 +314,11 @@ def test_a_dry_run_lists_decisions(program: Program) -> None:
     program.add("out/up/ok/file")  # in a folder, nothing can be written over it or below it
     (program.folder / "out/up/l").symlink_to(program.folder)  # a run replaces the link
     program.run("run", "up.zip", "out", "--dry-run").ends(1, "1 write, 3 fail").prints(
-        "(name-dotdot)", "ok/file/x  a file and a folder would have the same name (store-refused)"
+        "(name-dotdot)",
+        "ok/file/x  a file, a folder or a symbolic link is in the way (store-refused)",
     )
-    program.run("run", "up.zip", "out", "--prefix", "up/ok/file/", "--dry-run").ends(1, "4 fail")
+    for prefix in ("up/ok/file/", "up/l/new"):  # a run follows no link below the destination
+        program.run("run", "up.zip", "out", "--prefix", prefix, "--dry-run").ends(1, "4 fail")
     for words, shown in (["--dry-run"], "1 refuse, 3 fail"), ([], "1 failed: The key exists"):
         program.extract("up.zip", "out", "--on-conflict", "never", *words).ends(1, shown)
 
@@ -465,6 +467,7 @@ def test_the_next_command_opens_encrypted_members(sealed: Program) -> None:
         ),
         ("TUNING", '{"part_byte": 1}', 2, "tuning 'part_byte' is unknown; near: part_bytes"),
         ("TUNING", '{"puts_in_flight": "many"}', 2, "must be a positive number, not 'many'"),
+        ("TUNING", '{"max_few_tasks": -1}', 2, "must be 0 or a positive number, not -1"),
         ("TUNING", '{"puts_in_flight": 0.5}', 2, "must be at least 1, not 0.5"),
         ("TUNING", '{"put_seconds": 1e-320}', 2, "must be at least 1e-06, not 1e-320"),
         ("TUNING", '{"max_workers": 1e308}', 2, "must be at most 1,000,000,000,000,000, not 1e"),

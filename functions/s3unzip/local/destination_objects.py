@@ -163,13 +163,15 @@ def _decide_members(
             or (request.destination.store.has_folders and os.path.lexists(row.key))
         ):
             yield Decision(row.key, row.member.size, "refuse", reason="exists")
-        elif request.destination.store.has_folders and _is_blocked(row.key):
+        elif request.destination.store.has_folders and _is_blocked(
+            row.key, request.destination.key
+        ):
             yield Decision(
                 row.key,
                 row.member.size,
                 "fail",
                 reason="store-refused",
-                message="a file and a folder would have the same name",
+                message="a file, a folder or a symbolic link is in the way",
             )
         elif row.key not in listed_keys:
             yield Decision(row.key, row.member.size, "write")
@@ -177,14 +179,15 @@ def _decide_members(
             yield Decision(row.key, row.member.size, "overwrite")
 
 
-def _is_blocked(path: str) -> bool:
-    """Return whether there is a folder at `path`, or a file in the place of a folder above it.
+def _is_blocked(path: str, root: str) -> bool:
+    """Return whether there is a folder at `path`, or a file or link in place of a folder above it.
 
     A run cannot write a file there. A file or a symbolic link at `path` is no obstacle, because a
-    run replaces it.
+    run replaces it. Links in the path of `root`, the destination, are no obstacle either.
     """
+    folders = Path(path).parents[: path.count("/", len(root))]  # those below `root`
     try:
-        return S_ISDIR(Path(path).lstat().st_mode)
+        return any(map(Path.is_symlink, folders)) or S_ISDIR(Path(path).lstat().st_mode)
     except OSError as error:
         return isinstance(error, NotADirectoryError)
 
