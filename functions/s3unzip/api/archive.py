@@ -231,7 +231,7 @@ class Archive(Mapping[str, ArchiveMember]):
         if pin is not None:
             self._check_pin(pin)
         self._index = read_directory(
-            self._adapter,
+            self._adapter.pinned(self._location, tail.pin, tail.data),
             tail,
             Request(self._location, NOWHERE, options),
             self._context,

@@ -14,7 +14,7 @@ from msgspec.structs import asdict, replace
 
 from s3unzip.context import Context
 from s3unzip.contradictions import check_options
-from s3unzip.errors import RejectedError
+from s3unzip.errors import Finding, RejectedError
 from s3unzip.explanations import describe
 from s3unzip.model import (
     PlannedMember,
@@ -67,8 +67,7 @@ def make_plan(
         records: the records of the run.
         context: the context of this process.
         calls: the object that sends, counts and retries the requests.
-        check: function that is called with the directory before anything is written. The
-            function may raise an error to stop planning.
+        check: called with the directory before anything is written; may raise an error to stop.
     """
     run = Run(
         **asdict(request),
@@ -78,15 +77,17 @@ def make_plan(
         created=context.clock.now(),
     )
     check_options(request.options, request.destination)
+    archive = context.stores.source(request.source).pinned(request.source, tail.pin, tail.data)
     try:
-        reading = read_directory(
-            context.stores.source(request.source), tail, request, context, calls=calls
-        )
+        reading = read_directory(archive, tail, request, context, calls=calls)
     except RejectedError as refusal:
         finding = refusal.finding
-        message = describe(finding.code, finding.message)
         return _reject(
-            run, finding.code, message, context, offset=finding.offset, requests=calls.requests
+            run,
+            replace(finding, message=describe(finding.code, finding.message)),
+            context,
+            bytes_in=len(tail.data) + archive.bytes_read,
+            requests=calls.requests,
         )
     if check is not None:
         check(reading)
@@ -120,7 +121,7 @@ def _write_members(
         records.store.write(FOLDERS, join_lines(folder_keys(reading, request.options)))
 
 
-def _reject(run: Run, reason: str, message: str, context: Context, **more: Any) -> Report:
+def _reject(run: Run, finding: Finding, context: Context, **more: Any) -> Report:
     """Return the report of a run that is refused; `more` contains further fields of the report."""
     now = context.clock.now()
     return Report.of(
@@ -128,9 +129,10 @@ def _reject(run: Run, reason: str, message: str, context: Context, **more: Any) 
         run,
         run.pin,
         Verdict.REJECTED,
-        reason=reason,
-        message=message,
-        reasons={reason: 1},
+        reason=finding.code,
+        message=finding.message,
+        offset=finding.offset,
+        reasons={finding.code: 1},
         started=run.created,
         finished=now,
         plan_seconds=now - run.created,
@@ -163,11 +165,11 @@ def _check_cost(plan: Plan, context: Context) -> Plan | Report:
     )
     return _reject(
         summary.run,
-        OVER_BUDGET,
-        message,
+        Finding(OVER_BUDGET, message),
         context,
         members=summary.members,
         directories=summary.directories,
+        bytes_in=summary.bytes_read,
         requests=summary.requests,
     )
 

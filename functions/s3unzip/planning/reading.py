@@ -28,7 +28,7 @@ from s3unzip.stores.archives import (
     read_whole_tail,
 )
 from s3unzip.stores.calls import Calls, read_ahead
-from s3unzip.stores.ports import Tail
+from s3unzip.stores.ports import PinnedArchive, Tail
 from s3unzip.zip import (
     HEAD_LENGTH,
     MAX_HEADER,
@@ -68,13 +68,14 @@ def read_tail(source: Source, location: Location, context: Context, calls: Calls
 def read_archive(request: Request, context: Context, calls: Calls) -> Reading:
     """Read and check the directory of the archive in `request`."""
     source = context.stores.source(request.source)
+    tail = read_tail(source, request.source, context, calls)
     return read_directory(
-        source, read_tail(source, request.source, context, calls), request, context, calls=calls
+        source.pinned(request.source, tail.pin, tail.data), tail, request, context, calls=calls
     )
 
 
 def read_directory(
-    source: Source,
+    archive: PinnedArchive,
     tail: Tail,
     request: Request,
     context: Context,
@@ -85,7 +86,7 @@ def read_directory(
     """Read and check the directory of an archive.
 
     Args:
-        source: the store that contains the archive of `request`.
+        archive: the version of the archive of `request` that `tail` is from.
         tail: the end of the archive.
         request: the archive, the destination and the options.
         context: the context of this process.
@@ -99,7 +100,6 @@ def read_directory(
     if tail.refusal is not None:
         raise RejectedError(tail.refusal)
     template = template or parse_template(request)
-    archive = source.pinned(request.source, tail.pin, tail.data)
     read = partial(calls.read, archive)
     policy = _narrow_to_budget(context.policy, request.options.nested_budget)
     # `drive` reads the ranges that functions of `s3unzip.zip` request.
