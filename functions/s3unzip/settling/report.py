@@ -168,7 +168,8 @@ def make_report(
     elif plan.excluded and not plan.selected:
         report = replace(
             report,
-            message=f"nothing is selected: the options exclude all {plan.excluded:,} members",
+            message="nothing is selected: the options exclude "
+            + choose_form(plan.excluded, "the only member", f"all {plan.excluded:,} members"),
         )
     cost = price_run(report, step.context.platform)
     if cost is not None:
@@ -186,7 +187,8 @@ def _explain_missing(run: Run, results: Results, stop: Stop | None, missing: int
         return Stop(
             Verdict.FAILED,
             RECORD_UNREADABLE,
-            f"{run.id}: {missing:,} members are in no task: a record of a round is damaged",
+            f"{run.id}: {show_count(missing, 'member')} {choose_form(missing, 'is', 'are')} in no "
+            "task: a record of a round is damaged",
         )
     sentence = f"{show_count(missing, 'member')} {choose_form(missing, 'has', 'have')} no outcome"
     cause = results.fault or "their tasks did not end"

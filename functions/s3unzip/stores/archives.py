@@ -201,8 +201,8 @@ def _read_pieces(
         return _refuse(
             tail,
             "part-missing",
-            f"{_name_part(location, len(pieces) + 1)}; the first {len(pieces):,} parts do not "
-            "contain the archive's end",
+            f"{_name_part(location, len(pieces) + 1)}; the archive's end is not in the parts "
+            "before it",
         )
     return tail
 
