@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from s3unzip.errors import Finding, RejectedError
 from s3unzip.zip import records, wrapped
 from s3unzip.zip.checks import Policy
 from s3unzip.zip.directory import DirectoryLocation
@@ -301,7 +300,7 @@ class DirectoryReader:
     def _warn_or_refuse(self, code: str, message: str) -> None:
         """Count a warning about the header that `_read_header` reads, or refuse the archive."""
         if not self._policy.tolerates(code):
-            raise RejectedError(Finding(code, message, self._offset, show_name(self._raw_name)))
+            reject(code, message, self._offset, show_name(self._raw_name))
         self._warnings[code] += 1
 
     def _correct_offset(self, sizes: Sizes) -> None:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, groupby, islice
 from typing import NamedTuple
 
-from s3unzip.errors import Finding, RejectedError
 from s3unzip.zip.checks import Policy
 from s3unzip.zip.members import FAILED, FOLDER, KEYLESS, SELECTED, SKIPPED_FOLDER, HeaderTable
 from s3unzip.zip.names import cut_name, fold_form, fold_key, utf8_length
@@ -207,13 +206,11 @@ class KeyChecker:
     def _resolve_duplicate(self, earlier: int, number: int, shown_key: str) -> None:
         """Refuse an archive with two members that have the same key, or drop the earlier member."""
         if not self._policy.lenient:
-            raise RejectedError(
-                Finding(
-                    "duplicate-name",
-                    f"members {earlier} and {number} are {shown_key!r}",
-                    self._table.offsets[number],
-                    shown_key,
-                )
+            reject(
+                "duplicate-name",
+                f"members {earlier} and {number} are {shown_key!r}",
+                self._table.offsets[number],
+                shown_key,
             )
         self.warnings["duplicate-name"] += 1
         self._table.drop(earlier)

@@ -18,9 +18,9 @@ from typing import TypeVar, overload
 
 from msgspec import Struct
 
-from s3unzip.errors import Finding, RejectedError
+from s3unzip.errors import Finding
 from s3unzip.zip.names import cut_name, utf8_length
-from s3unzip.zip.values import SHOWN_NAME, Cipher, Member
+from s3unzip.zip.values import SHOWN_NAME, Cipher, Member, reject
 
 M = TypeVar("M")
 
@@ -210,7 +210,7 @@ class HeaderTable:
                     # ends after the start of the directory.
                     next_path = cut_name(self.path(order[next_first]))
                     message = f"it ends at {stop} or later, but {next_path!r} begins at {bound}"
-                    raise RejectedError(Finding("overlap", message, offset, cut_name(path)))
+                    reject("overlap", message, offset, cut_name(path))
             first = next_first
 
 

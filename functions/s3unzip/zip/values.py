@@ -29,9 +29,11 @@ FLAG_WRAPPED = 1 << 17
 SHOWN_NAME = 200  # maximum length of a name in messages, in characters
 
 
-def reject(code: str, message: str, offset: int | None = None) -> NoReturn:
-    """Refuse the archive."""
-    raise RejectedError(Finding(code, message, offset))
+def reject(
+    code: str, message: str, offset: int | None = None, member: str | None = None
+) -> NoReturn:
+    """Refuse the archive; `member` is the printable name of the member with the fault, if any."""
+    raise RejectedError(Finding(code, message, offset, member))
 
 
 class ByteRange(NamedTuple):
