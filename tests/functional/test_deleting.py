@@ -409,7 +409,7 @@ def test_only_extra_objects_below_the_prefix_are_deleted(target: Target) -> None
 
 
 def test_a_split_member_whose_last_segment_is_empty(target: Target) -> None:
-    """Empty blocks at the end of a split member make a slice of no bytes: the member is right."""
+    """Empty blocks at the end of a split member make a segment of no bytes: the member is right."""
     content = bytes(6 << 20)
     stretch = streams.flushed(content)
     data = stretch + streams.EMPTY_BLOCKS * (len(stretch) // 80) + streams.END_OF_STREAM

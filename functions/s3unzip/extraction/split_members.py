@@ -255,7 +255,8 @@ def _group_segments(
     """Group segments into slices; return the numbers of the segments and the size of each slice.
 
     Each slice except the last has at least `min_bytes`, because only the last part of an upload may
-    be smaller. Segments at the end that inflate to no bytes belong to the preceding slice.
+    be smaller. Segments at the end that inflate to no bytes are left out: their scans have checked
+    them, and they add nothing to the object.
     """
     groups: list[tuple[list[int], int]] = []
     segments: list[int] = []
@@ -269,9 +270,6 @@ def _group_segments(
             size = 0
     if size or not groups:
         groups.append((segments, size))
-    else:  # segments without bytes may remain
-        last_segments, _ = groups[-1]
-        last_segments.extend(segments)
     return groups
 
 
