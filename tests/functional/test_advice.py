@@ -19,7 +19,7 @@ from s3unzip.explanations import NOT_FROM_CHECKS, explain
 from s3unzip.zip import CHECKS, Limits
 from tests.corpus import families, labels, ways
 from tests.support import memory_server, processes
-from tests.support.servers import Asked, Reply, s3_error
+from tests.support.servers import DENIED, Asked, Reply, s3_error
 from tests.support.zips import (
     DEFLATE,
     Entry,
@@ -38,12 +38,8 @@ ADVICE = {code: explain(code).advice for code in [*CHECKS, *NOT_FROM_CHECKS]}
 NAMED = {code: set(NAMES.findall(advice)) for code, advice in ADVICE.items()}
 
 PASSWORD = b"open sesame"
-WRONG = b"wrong"
 A = Entry("a.txt", b"content a", DEFLATE)
 B = Entry("b.txt", b"content b")
-
-
-DENIED = s3_error(403, "AccessDenied")
 
 
 class Shop(NamedTuple):
@@ -79,7 +75,6 @@ def follow(shop: Shop, ended: processes.Ended, **places: str) -> processes.Ended
 @pytest.fixture
 def shop(program: processes.Program, s3: memory_server.MemoryS3) -> Shop:
     (program.folder / "pw").write_bytes(PASSWORD)
-    (program.folder / "wrong").write_bytes(WRONG)
     program.variables["S3UNZIP_TUNING"] = json.dumps({"retry_seconds": 0.2})
     return Shop(program, s3)
 
@@ -196,7 +191,7 @@ def test_an_option_helps(shop: Shop, trial: Trial) -> None:
 
 
 # Of 65,536 wrong passwords one passes the check before the data: then the code says so.
-SEALED = {"wrong-password": WRONG.decode(), "aes-mac-mismatch": "wrong-18190"}
+SEALED = {"wrong-password": "wrong", "aes-mac-mismatch": "wrong-18190"}
 
 
 @pytest.mark.parametrize("code", SEALED)

@@ -403,7 +403,7 @@ def test_an_error_in_a_later_range_ends_the_listing_of_an_earlier_one(
     def list_page(asked: servers.Asked) -> servers.Reply | None:
         if "start-after" in asked.query:  # the range of the last member
             is_refused.set()
-            return servers.s3_error(403, "AccessDenied")
+            return servers.DENIED
         assert is_refused.wait(servers.HANG_SECONDS)
         return next(pages, None)
 

@@ -201,6 +201,9 @@ def s3_error(status: int, code: str, message: str = "said so", **headers: str) -
     return Reply(status, body.encode(), {"Content-Type": "application/xml", **named})
 
 
+DENIED = s3_error(403, "AccessDenied")
+
+
 def serve_range(data: bytes, text: str, headers: Mapping[str, str]) -> Reply:
     """Answer with the bytes that a Range header asks for; with all where it asks for none."""
     found = re.fullmatch(r"bytes=(\d*)-(\d*)", text)

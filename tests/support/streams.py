@@ -102,6 +102,7 @@ def mixed(pieces: list[tuple[str, int]], seed: int) -> bytes:
     return bytes(data)
 
 
+# Up to 180 KB of all kinds in turn.
 DATA = st.builds(
     mixed,
     st.lists(
@@ -110,7 +111,6 @@ DATA = st.builds(
     ),
     st.integers(0, 2**32),
 )
-"""Up to 180 KB of all kinds in turn."""
 
 ENCODER_NAMES = st.sampled_from(sorted(ENCODERS))
 

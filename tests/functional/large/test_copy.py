@@ -113,20 +113,12 @@ class ForgetfulBucket(MemoryBucket):
         return could_copy
 
 
-@dataclass(eq=False)
 class RefusingCompletes(MemoryBucket):
-    """Will not have an object made of parts that were copied."""
-
-    _copied: set[str] = field(default_factory=set)
-
-    def copy_part(
-        self, upload: Upload, number: int, offset: int, source: Location, pin: Pin, span: ByteRange
-    ) -> Part:
-        self._copied.add(upload.upload_id)
-        return super().copy_part(upload, number, offset, source, pin, span)
+    """Will not have an object made of parts that were copied, which have no checksum here."""
 
     def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> str:
-        if upload.upload_id in self._copied:
+        held = self.pending[upload.upload_id].parts.values()
+        if any(part.crc32 is None for part, _ in held):
             raise StorageError("InvalidArgument: multiple checksums in request")
         return super().complete_upload(upload, parts, if_absent=if_absent)
 
