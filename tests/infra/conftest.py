@@ -34,42 +34,36 @@ class Synthesized:
         (properties,) = self.resources(kind).values()
         return properties
 
-    def properties(self, kind: str, name: str) -> dict[str, Any]:
-        """Return the properties of the one resource of a type whose logical id begins so."""
-        resources = self.resources(kind)
-        # A hash of 8 digits ends the logical id: "FunctionsPlan" is not the planner.
-        whole = [one for one in resources if re.fullmatch(f"{name}[0-9A-F]{{8}}", one)]
-        (logical,) = whole or [one for one in resources if one.startswith(name)]
-        return resources[logical]
-
-    def part(self, name: str, wanted: dict[str, Any]) -> Any:
-        """Return what a resource has of the properties that are wanted, by its logical id."""
+    def properties(self, name: str) -> dict[str, Any]:
+        """Return the properties of a resource by its logical id without the hash of 8 digits."""
         (properties,) = (
             resource["Properties"]
             for logical, resource in self.template["Resources"].items()
             if re.fullmatch(f"{name}[0-9A-F]{{8}}", logical)
         )
-        return _part_of(_plain(properties), wanted)
+        return dict(properties)
+
+    def part(self, name: str, wanted: dict[str, Any]) -> Any:
+        """Return what a resource has of the properties that are wanted."""
+        return _part_of(_plain(self.properties(name)), wanted)
 
     def function(self, name: str) -> dict[str, Any]:
-        return self.properties("AWS::Lambda::Function", f"Functions{name.capitalize()}")
+        return self.properties(f"Functions{name.capitalize()}")
 
     def variables(self, function: str) -> dict[str, Any]:
         return dict(self.function(function)["Environment"]["Variables"])
 
-    def policy(self, role: str) -> set[tuple[str, str]]:
-        """Return (action, resource) of a role's policy; resources without CDK's hashes."""
+    def policy(self, name: str) -> set[tuple[str, str]]:
+        """Return (action, resource) of a policy; resources without CDK's hashes."""
         return {
             (action, re.sub(r"<(\w+)[0-9A-F]{8}\.", r"<\1.", resource))
-            for statement in self.properties("AWS::IAM::Policy", role)["PolicyDocument"][
-                "Statement"
-            ]
+            for statement in self.properties(name)["PolicyDocument"]["Statement"]
             for action in reasons.listed(statement["Action"])
             for resource in map(reasons.text_of, reasons.listed(statement["Resource"]))
         }
 
     def rights(self, function: str) -> set[tuple[str, str]]:
-        return self.policy(f"Functions{function.capitalize()}Role")
+        return self.policy(f"Functions{function.capitalize()}RoleDefaultPolicy")
 
     def allowed(self, function: str, action: str) -> set[str]:
         return {resource for allowed, resource in self.rights(function) if allowed == action}

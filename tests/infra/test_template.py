@@ -67,7 +67,9 @@ def test_rights_are_exact(dev: Synthesized, function: str) -> None:
 
 def test_nothing_sends_to_the_queue_that_feeds_intake(prod: Synthesized) -> None:
     """No role may: Lambda stops functions that feed themselves by a queue (loop detection)."""
-    rights = {right for name in prod.resources("AWS::IAM::Policy") for right in prod.policy(name)}
+    rights = {
+        right for name in prod.resources("AWS::IAM::Policy") for right in prod.policy(name[:-8])
+    }
     assert not [one for one in rights if one[0] == "sqs:SendMessage" and "IntakeQueue" in one[1]]
 
 
@@ -376,7 +378,7 @@ def test_incomplete_uploads(dev: Synthesized, bucket: str, days: int) -> None:
 
     The upload of an archive may take some days, and that of a Map's result a whole run.
     """
-    lifecycle = dev.properties("AWS::S3::Bucket", f"Storage{bucket}")["LifecycleConfiguration"]
+    lifecycle = dev.properties(f"Storage{bucket}")["LifecycleConfiguration"]
     limits = [rule.get("AbortIncompleteMultipartUpload") for rule in lifecycle["Rules"]]
     assert [limit for limit in limits if limit] == [{"DaysAfterInitiation": days}]
     assert dev.definition()["TimeoutSeconds"] == 7 * 24 * 3600
@@ -384,7 +386,7 @@ def test_incomplete_uploads(dev: Synthesized, bucket: str, days: int) -> None:
 
 def test_retention(prod: Synthesized) -> None:
     """Runs, logs and dead letters are kept as long as the environment says, and no longer."""
-    lifecycle = prod.properties("AWS::S3::Bucket", "StorageWork")["LifecycleConfiguration"]
+    lifecycle = prod.properties("StorageWork")["LifecycleConfiguration"]
     assert prod.environment.work.expire_days in [
         rule.get("ExpirationInDays") for rule in lifecycle["Rules"]
     ]
@@ -436,7 +438,7 @@ def test_a_malware_gate(scanned: Synthesized) -> None:
 
 def test_each_sender_has_its_own_dead_letters(dev: Synthesized) -> None:
     """SQS can move messages back only out of a queue that only SQS puts messages into."""
-    redriven = dev.properties("AWS::SQS::Queue", "IntakeQueue")["RedrivePolicy"]
+    redriven = dev.properties("IntakeQueue")["RedrivePolicy"]
     senders = [
         redriven["deadLetterTargetArn"],
         *(target["DeadLetterConfig"]["Arn"] for target in _targets(dev)),
@@ -589,7 +591,11 @@ def test_each_key_has_its_rights(company: Synthesized, name: str) -> None:
 
 def test_the_machine_and_the_outputs_have_their_keys(company: Synthesized) -> None:
     """The state machine reads what lies in the work bucket; the stack tells the key of each."""
-    read = {key for action, key in company.policy("WorkflowRunsRole") if action == "kms:Decrypt"}
+    read = {
+        key
+        for action, key in company.policy("WorkflowRunsRoleDefaultPolicy")
+        if action == "kms:Decrypt"
+    }
     outputs = company.template["Outputs"]
     told = [outputs[f"{role}Key"]["Value"] for role in ("Ingest", "Destination", "Work")]
     assert (read, told) == ({KMS_KEY}, [f"{KMS_KEY}1", f"{KMS_KEY}2", KMS_KEY])
@@ -613,7 +619,7 @@ def test_functions_in_a_network(company: Synthesized, name: str) -> None:
     ]
     assert [
         statement | {"Action": [one for one in statement["Action"] if one in actions]}
-        for statement in company.properties("AWS::IAM::Policy", f"Functions{name.title()}Role")[
+        for statement in company.properties(f"Functions{name.title()}RoleDefaultPolicy")[
             "PolicyDocument"
         ]["Statement"]
         if "ec2:" in str(statement["Action"])
