@@ -41,7 +41,7 @@ from s3unzip.settling.loop import (
 )
 from s3unzip.stores import config, folder, ports
 from s3unzip.zip import Policy
-from tests.support.memory import TINY, WHOLE, ManualClock, MemoryArchive, Stored, World
+from tests.support.memory import TINY, WHOLE, ManualClock, MemorySource, Stored, World
 from tests.support.processes import Program
 from tests.support.zips import DEFLATE, Entry, build, log_lines, mixed_files
 
@@ -396,7 +396,7 @@ def test_a_run_waits_for_its_stores_once(
     for name in failing:
         monkeypatch.setattr(world.out, name, _fail)
     if not failing:
-        monkeypatch.setattr(MemoryArchive, "stream", _fail)
+        monkeypatch.setattr(MemorySource, "stream", _fail)
     report = world.machine.run(request)
     assert (report.verdict, report.reason) == (Verdict.FAILED, "service-fault")
     # The clock adds the waits of threads that wait at once. Two budgets would be a second round.

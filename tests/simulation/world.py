@@ -33,8 +33,7 @@ from tests.support.memory import MemoryBucket, MemorySource
 
 READ, WRITE, DROP = "GetObject", "PutObject", "AbortMultipartUpload"
 # The right that each request needs; a method that is not here makes none.
-SOURCE = {"tail": READ, "stat": READ, "delete": WRITE, "tag": WRITE}
-ARCHIVE = {"read": READ}
+SOURCE = {"tail": READ, "stat": READ, "read": READ, "delete": WRITE, "tag": WRITE}
 DESTINATION = {
     **dict.fromkeys(("head", "list_page", "read"), READ),
     **dict.fromkeys(("put", "delete", "create_upload", "upload_part", "copy_part"), WRITE),
@@ -90,25 +89,20 @@ class SimulatedSource(Simulated):
     """Archives in the ingest bucket, or at the destination where they are nested."""
 
     def pinned(self, location: Location, pin: Pin, end: bytes = b"") -> PinnedArchive:
-        reader = SimulatedArchive(self._world, self._inner.bucket.pinned(location, pin), ARCHIVE)
-        return PinnedArchive([reader.stream], [pin.size], end)
+        return PinnedArchive([partial(self._stream, location, pin)], [pin.size], end)
 
-    def tell(self, name: str, given: tuple[Any, ...], value: Any) -> None:
-        if name == "delete":
-            self._world.promises.archive_deleted(str(given[1].etag))
-
-
-class SimulatedArchive(Simulated):
-    """One version of an archive."""
-
-    def stream(self, want: ByteRange) -> Iterator[Buffer]:
+    def _stream(self, location: Location, pin: Pin, want: ByteRange) -> Iterator[Buffer]:
         """Yield a range in two pieces, between which the body may break."""
-        data = self.read(want)
+        data = self.read(location, pin, want)
         half = len(data) // 2
         yield memoryview(data)[:half]
         if self._world.faults.injects(Fault.REFUSE, "body"):
             raise ServiceFaultError("the body broke")
         yield memoryview(data)[half:]
+
+    def tell(self, name: str, given: tuple[Any, ...], value: Any) -> None:
+        if name == "delete":
+            self._world.promises.archive_deleted(str(given[1].etag))
 
 
 class SimulatedDestination(Simulated):

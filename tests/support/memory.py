@@ -118,9 +118,6 @@ class MemoryBucket:
     def _pin(self, stored: Stored) -> Pin:
         return Pin(len(stored.body), stored.etag, None if self.versions is None else stored.etag)
 
-    def pinned(self, location: Location, pin: Pin) -> MemoryArchive:
-        return MemoryArchive(self, location.key, pin)
-
     # Destination
 
     def _nothing(self, *_: object, **__: object) -> None:
@@ -197,7 +194,7 @@ class MemoryBucket:
         self, upload: Upload, number: int, offset: int, source: Location, pin: Pin, span: ByteRange
     ) -> Part:
         bucket = self if self.neighbours is None else self.neighbours[source.bucket]
-        body = bucket.pinned(source, pin).read(span)
+        body = MemorySource(bucket).read(source, pin, span)
         return self._add_part(upload, number, body, crc32(body) if self.part_checksums else None)
 
     def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> str:
@@ -256,28 +253,6 @@ class MemoryBucket:
             return part
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryArchive:
-    """One pinned version."""
-
-    bucket: MemoryBucket
-    key: str
-    pin: Pin
-
-    def read(self, want: ByteRange) -> bytes:
-        stored = self.bucket.objects.get(self.key)
-        if self.pin.version_id is not None and self.bucket.versions is not None:
-            stored = self.bucket.versions.get((self.key, self.pin.version_id))
-        if stored is None or stored.etag != self.pin.etag:
-            raise SourceChangedError(f"{self.key} changed")
-        assert 0 <= want.start <= want.stop <= len(stored.body), want
-        return stored.body[want.start : want.stop]
-
-    def stream(self, want: ByteRange) -> Iterator[Buffer]:
-        for start in range(want.start, want.stop, PIECE):
-            yield self.read(want._replace(start=start, stop=min(start + PIECE, want.stop)))
-
-
 @dataclass(eq=False)
 class MemorySource(archives.Source):
     """The reading side of a bucket, which knows one version of each archive to delete or tag."""
@@ -291,7 +266,19 @@ class MemorySource(archives.Source):
         return self.tail(location, 0)
 
     def stream(self, location: Location, pin: Pin, want: ByteRange) -> Iterator[Buffer]:
-        return self.bucket.pinned(location, pin).stream(want)
+        for start in range(want.start, want.stop, PIECE):
+            piece = ByteRange(start, min(start + PIECE, want.stop))
+            yield self.read(location, pin, piece)
+
+    def read(self, location: Location, pin: Pin, want: ByteRange) -> bytes:
+        """Return a range of the pinned version at once."""
+        stored = self.bucket.objects.get(location.key)
+        if pin.version_id is not None and self.bucket.versions is not None:
+            stored = self.bucket.versions.get((location.key, pin.version_id))
+        if stored is None or stored.etag != pin.etag:
+            raise SourceChangedError(f"{location.key} changed")
+        assert 0 <= want.start <= want.stop <= len(stored.body), want
+        return stored.body[want.start : want.stop]
 
     def delete(self, location: Location, pin: Pin) -> None:
         if self._find(location, pin) is not None:
