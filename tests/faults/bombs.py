@@ -108,11 +108,13 @@ ALL: dict[str, Callable[[], bytes]] = {  # making them takes seconds
     "quoted_overlap": quoted_overlap,
     "empty_70000": _empty_members,
     "ratio.bzip2.30": partial(honest, BZIP2, 30),
+    **{f"ratio.{name}": partial(honest, method) for name, method in METHODS.items()},
+    **{f"lying.small.{name}": partial(_lying, method, 1_000) for name, method in METHODS.items()},
+    **{
+        f"lying.large.{name}": partial(_lying, method, 100 * KIB)
+        for name, method in METHODS.items()
+    },
 }
-for _name, _method in METHODS.items():
-    ALL[f"ratio.{_name}"] = partial(honest, _method)
-    ALL[f"lying.small.{_name}"] = partial(_lying, _method, 1_000)
-    ALL[f"lying.large.{_name}"] = partial(_lying, _method, 100 * KIB)
 SOME = (
     *("overlap", "quoted_overlap", "ratio.deflate", "ratio.bzip2.30"),
     *("lying.small.deflate", "lying.large.zstd"),

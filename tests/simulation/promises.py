@@ -20,10 +20,13 @@ COMPLETED, WITH_ERRORS = "COMPLETED", "COMPLETED_WITH_ERRORS"
 REJECTED, CHANGED, RUN_FAILED = "REJECTED", "SOURCE_CHANGED", "FAILED"
 ENDED_WELL = frozenset({COMPLETED, WITH_ERRORS})
 STOPS_RUN = frozenset({"AccessDeniedError", "NotFoundError", "StoreFullError", "StoreRefusesError"})
-EVENT_TITLES = dict.fromkeys((COMPLETED, WITH_ERRORS), "Archive Extracted")
-EVENT_TITLES |= {REJECTED: "Archive Rejected"} | dict.fromkeys(
-    (CHANGED, RUN_FAILED), "Archive Failed"
-)
+EVENT_TITLES = {
+    COMPLETED: "Archive Extracted",
+    WITH_ERRORS: "Archive Extracted",
+    REJECTED: "Archive Rejected",
+    CHANGED: "Archive Failed",
+    RUN_FAILED: "Archive Failed",
+}
 MAX_IDLE_ROUNDS = 3
 AGAIN = "-again"
 

@@ -39,9 +39,10 @@ _BOTH = {
     "compressed_size": "I", "size": "I", "name_length": "H", "extra_length": "H",
 }  # fmt: skip
 LOCAL = {"signature": "4s", **_BOTH}
-CENTRAL = {"signature": "4s", "made_by": "H", **_BOTH}
-CENTRAL |= dict.fromkeys(("comment_length", "disk", "internal"), "H")
-CENTRAL |= {"attributes": "I", "offset": "I"}
+CENTRAL = {
+    "signature": "4s", "made_by": "H", **_BOTH, "comment_length": "H", "disk": "H", "internal": "H",
+    "attributes": "I", "offset": "I",
+}  # fmt: skip
 EOCD = {
     "signature": "4s", "disk": "H", "directory_disk": "H", "disk_entries": "H", "entries": "H",
     "directory_size": "I", "directory_offset": "I", "comment_length": "H",

@@ -249,11 +249,6 @@ class SparseSource(Source):
     def stat(self, location: Location) -> Tail:
         return Tail(b"", Pin(self._archive.size, '"sparse"'), MODIFIED)
 
-    def tail(self, location: Location, length: int) -> Tail:
-        size = self._archive.size
-        data = self._archive.read(ByteRange(max(0, size - length), size))
-        return self.stat(location)._replace(data=data)
-
     def stream(self, location: Location, pin: Pin, want: ByteRange) -> Iterator[Buffer]:
         for start in range(want.start, want.stop, settings.MIB):
             yield self._archive.read(ByteRange(start, min(start + settings.MIB, want.stop)))

@@ -187,8 +187,10 @@ def test_two_split_members_and_small_ones_make_one_run() -> None:
 
 SHORT_LOG = zips.log_lines(200_000)
 STORED = random.Random(5).randbytes(60_000)
-SMALL = [zips.Entry(f"s/{n}", b"%d" % n * 200, zips.DEFLATE) for n in range(30)]
-SMALL += [zips.Entry("empty", b"")]
+SMALL = [
+    *(zips.Entry(f"s/{n}", b"%d" % n * 200, zips.DEFLATE) for n in range(30)),
+    zips.Entry("empty", b""),
+]
 STREAMED = zips.Entry("m", SHORT_LOG, zips.DEFLATE)
 SPLIT = zips.Entry("m", SHORT_LOG * 4, zips.DEFLATE)
 SLICED = replace(WHOLE, copy_task_bytes=25_000)
