@@ -195,9 +195,8 @@ def test_archives_and_tasks_are_measured(pipeline: DeployedPipeline) -> None:
             "dev",
             "s3unzip",
         )
-        assert {
-            metric["Name"]: metric["Unit"] for metric in directive["Metrics"]
-        }.items() <= METRICS.items()
+        units = {metric["Name"]: metric["Unit"] for metric in directive["Metrics"]}
+        assert units.items() <= METRICS.items()
         assert sorted(directive["Dimensions"][0]) == ["environment", "service"]
 
 
@@ -214,12 +213,12 @@ def test_local_run_gives_the_same_report(pipeline: DeployedPipeline, operator: P
         *("unchanged", "failed", "missing", "reasons", "warnings", "bytes_out"),
     )
     assert {n: getattr(local, n) for n in same} == {n: getattr(deployed, n) for n in same}
+    failures = [(f.key, f.reason, f.message, f.offset) for f in deployed.failures]
     assert [
         (f.key.removeprefix("local/"), f.reason, f.message, f.offset) for f in local.failures
-    ] == [(f.key, f.reason, f.message, f.offset) for f in deployed.failures]
-    assert {
-        key.removeprefix("local/"): body for key, body in pipeline.members("local/").items()
-    } == pipeline.members("same/")
+    ] == failures
+    members = pipeline.members("local/").items()
+    assert {key.removeprefix("local/"): body for key, body in members} == pipeline.members("same/")
 
 
 # No direct run.
@@ -267,9 +266,8 @@ def test_run_that_fails_goes_on_with_a_new_event(pipeline: DeployedPipeline) -> 
     listed = pipeline.client("stepfunctions").list_executions(
         stateMachineArn=pipeline.outputs["StateMachineArn"]
     )
-    assert run_ids.execution_name(f"{report.run}-r2") in {
-        execution["name"] for execution in listed["executions"]
-    }
+    names = {execution["name"] for execution in listed["executions"]}
+    assert run_ids.execution_name(f"{report.run}-r2") in names
     wait_until_idle(pipeline)
 
 
@@ -325,7 +323,8 @@ def test_a_message_is_retried_within_two_minutes(pipeline: DeployedPipeline) -> 
         pipeline.put("fault.zip", build(Entry("a", b"a" * 500)))
         await_value(pipeline, lambda: "no-such-bucket" in pipeline.logs())
     assert pipeline.wait("fault.zip").verdict is Verdict.COMPLETED
-    assert 0 < max(map(float, NEXT.findall(pipeline.logs()))) < 120
+    seconds = [float(text) for text in NEXT.findall(pipeline.logs())]
+    assert 0 < max(seconds) < 120
 
 
 @pytest.mark.parametrize(
@@ -348,9 +347,8 @@ def test_what_is_no_event_is_soon_a_dead_letter(
     letters = pipeline.outputs["DeadLettersUrl"]
     attributes = sqs.get_queue_attributes(QueueUrl=letters, AttributeNames=["QueueArn"])
     assert attributes["Attributes"] == {"QueueArn": pipeline.outputs["DeadLettersArn"]}
-    assert [
-        text for text in ("the message is not an S3 event", reason) if text not in pipeline.logs()
-    ] == []
+    logs = pipeline.logs()
+    assert ("the message is not an S3 event" in logs, reason in logs) == (True, True)
     sqs.purge_queue(QueueUrl=letters)
 
 
@@ -371,7 +369,8 @@ def _versions(pipeline: DeployedPipeline) -> list[str]:
 def test_a_healthy_environment(pipeline: DeployedPipeline, operator: Program) -> None:
     """Every check of doctor answers, the canary is extracted, and nothing of it is left."""
     before = _versions(pipeline)
-    checks = json.loads(operator.run("doctor", "--env", "dev", "--json").ends(0).out)["checks"]
+    ended = operator.run("doctor", "--env", "dev", "--json").ends(0)
+    checks = json.loads(ended.out)["checks"]
     by_name = {one["name"]: one for one in checks}
     assert list(by_name) == [*ACCOUNT_CHECKS, "canary", "canary removal"]
     # dev has no alarms.email: nobody is told, and doctor says so.
@@ -385,9 +384,8 @@ def test_a_run_is_listed_and_shown(pipeline: DeployedPipeline, operator: Program
     """By the beginning of its id, or as the latest one; its page is fetched; also if refused."""
     run = pipeline.extract("shown.zip", build(*members_of(20))).run
     operator.run("runs", "--env", "dev", "--limit", "1").prints(run, "COMPLETED")
-    assert (
-        decode(operator.run("show", run[:-4], "--env", "dev", "--json").out, Report).extracted == 20
-    )
+    shown = operator.run("show", run[:-4], "--env", "dev", "--json")
+    assert decode(shown.out, Report).extracted == 20
     page = Path(operator.run("show", "latest", "--env", "dev", "--html").out.strip())
     assert "<title>" in page.read_text(encoding="utf-8")
     # A run without an execution. Runs of the same second are in the order of their names.
@@ -413,12 +411,9 @@ def test_failures_are_retried(pipeline: DeployedPipeline, operator: Program) -> 
     again = decode(watched.out.splitlines()[-1], Report)
     assert (again.extracted, again.failed, again.failures[0].key) == (40, 1, "retried/bad")
     assert again.finished > first.finished
-    for record in pipeline.client("s3").list_objects_v2(
-        Bucket=pipeline.outputs["WorkBucket"], Prefix=f"runs/{first.run}/"
-    )["Contents"]:
-        pipeline.client("s3").delete_object(
-            Bucket=pipeline.outputs["WorkBucket"], Key=record["Key"]
-        )
+    s3, bucket = pipeline.client("s3"), pipeline.outputs["WorkBucket"]
+    for record in s3.list_objects_v2(Bucket=bucket, Prefix=f"runs/{first.run}/")["Contents"]:
+        s3.delete_object(Bucket=bucket, Key=record["Key"])
     operator.run("watch", first.run, "--env", "dev").ends(6, "its records are gone: they expire")
 
 
@@ -439,7 +434,8 @@ def test_a_plan_for_an_environment(pipeline: DeployedPipeline, operator: Program
     """Its forecast is made with the workers, memory and options that are deployed."""
     pipeline.put("planned.data", LARGE)
     source = f"s3://{pipeline.outputs['IngestBucket']}/planned.data"
-    deployed = json.loads(operator.run("plan", source, "--env", "dev", "--json").ends(0).out)
+    ended = operator.run("plan", source, "--env", "dev", "--json").ends(0)
+    deployed = json.loads(ended.out)
     usual = json.loads(operator.run("plan", source, "--on", "aws", "--json").out)
     assert deployed["platform"] == usual["platform"] == "aws"
     assert deployed["cost"] != usual["cost"]  # 2,048 MB against 1,769

@@ -196,6 +196,7 @@ def _notification_of(event: dict[str, Any]) -> dict[str, Any]:
 
 def scan_of(key: str, version: dict[str, str], status: str) -> dict[str, Any]:
     """Return GuardDuty's result of a scan, as its user guide has it."""
+    is_threat = status == "THREATS_FOUND"
     return {
         "version": "0",
         "id": "72c7d362-737a-6dce-fc78-9e27a0EXAMPLE",
@@ -214,11 +215,7 @@ def scan_of(key: str, version: dict[str, str], status: str) -> dict[str, Any]:
             "s3ObjectDetails": {"bucketName": "arrivals", "objectKey": key, **version},
             "scanResultDetails": {
                 "scanResultStatus": status,
-                "threats": (
-                    [{"name": "EICAR-Test-File (not a virus)"}]
-                    if status == "THREATS_FOUND"
-                    else None
-                ),
+                "threats": [{"name": "EICAR-Test-File (not a virus)"}] if is_threat else None,
             },
         },
     }
@@ -328,10 +325,8 @@ def test_a_scan_names_its_version(
     wrap: Callable[[dict[str, Any]], dict[str, Any]], status: str, threats: tuple[str, ...]
 ) -> None:
     """The result, its threats and the version come out of GuardDuty's event, as it is or by SNS."""
-    (put,), _ = read_puts(
-        json.dumps(wrap(scan_of("zips/a b.zip", {"eTag": "a" * 32, "versionId": "1"}, status))),
-        read_config(VARIABLES),
-    )
+    event = scan_of("zips/a b.zip", {"eTag": "a" * 32, "versionId": "1"}, status)
+    (put,), _ = read_puts(json.dumps(wrap(event)), read_config(VARIABLES))
     assert (put.source, put.scan, put.threats) == (
         Location("s3", "arrivals", "zips/a b.zip"),
         status,
@@ -346,16 +341,16 @@ def test_a_scan_names_its_version(
 def test_a_scan_without_versions_is_bound_by_the_etag() -> None:
     """Without versions the ETag alone says what was scanned, and no tag does."""
     config = read_config(VARIABLES)
-    (put,), _ = read_puts(
-        json.dumps(scan_of("zips/a.zip", {"eTag": "a" * 32}, "NO_THREATS_FOUND")), config
-    )
+    event = scan_of("zips/a.zip", {"eTag": "a" * 32}, "NO_THREATS_FOUND")
+    (put,), _ = read_puts(json.dumps(event), config)
+    calls = config.context(Invocation()).calls()
     # S3 gives "null" to each version that it does not keep.
     assert [
         put.is_of(HERE),
         put.is_of(replace(HERE, etag=f'"{"b" * 32}"')),
         put._replace(etag=None, version_id="null").is_of(replace(HERE, version_id="null")),
         # A tag may be that of an object that was overwritten, so it is not even read.
-        read_scan_tag(put.source, HERE, config, config.context(Invocation()).calls()),
+        read_scan_tag(put.source, HERE, config, calls),
     ] == [True, False, False, NOT_SCANNED]
 
 
@@ -419,9 +414,8 @@ def test_a_record_that_cannot_be_of_an_archive_is_refused_at_once(
     record: object, fault: str
 ) -> None:
     """S3 is not asked for it; the archives beside it in the message are taken."""
-    (put,), (refusal,) = read_puts(
-        json.dumps({"Records": [record, _record_of("zips/b.zip")]}), read_config(VARIABLES)
-    )
+    body = json.dumps({"Records": [record, _record_of("zips/b.zip")]})
+    (put,), (refusal,) = read_puts(body, read_config(VARIABLES))
     assert (put.source.key, fault in str(refusal), len(str(refusal)) < 600) == (
         "zips/b.zip",
         True,
@@ -454,9 +448,8 @@ def _client(service: Any, server: HttpServer, region: str = "eu-west-1") -> Any:
 @pytest.mark.parametrize("verdict", Verdict)
 def test_event_of_a_run(verdict: Verdict) -> None:
     """Every verdict has a title, and the size of the event is bounded for every archive."""
-    detail = event_detail(
-        read_config(VARIABLES), replace(REPORT, verdict=verdict, message="x" * 10**6)
-    )
+    report = replace(REPORT, verdict=verdict, message="x" * 10**6)
+    detail = event_detail(read_config(VARIABLES), report)
     assert EVENT_TITLES[verdict].startswith("Archive ")
     assert (len(detail["message"]), detail["report"]) == (
         MESSAGE_CHARACTERS,

@@ -155,12 +155,8 @@ class Site:
             }
             for number, body in enumerate(texts)
         ]
-        return [
-            message["itemIdentifier"]
-            for message in intake.handler({"Records": records}, self.invocation)[
-                "batchItemFailures"
-            ]
-        ]
+        answer = intake.handler({"Records": records}, self.invocation)
+        return [message["itemIdentifier"] for message in answer["batchItemFailures"]]
 
     def work(self, run: str, number: int = 1) -> None:
         execution = execution_name(run, number)
@@ -176,10 +172,8 @@ class Site:
     def tasks(self, step: dict[str, Any]) -> list[dict[str, Any]]:
         if step["next"] == "few":
             return list(step["tasks"])
-        return [
-            json.loads(line)
-            for line in self.account.objects("work", step["list"])[step["list"]].splitlines()
-        ]
+        (listed,) = self.account.objects("work", step["list"]).values()
+        return [json.loads(line) for line in listed.splitlines()]
 
     def given(self, execution: str) -> dict[str, Any]:
         described = self._machines.describe_execution(executionArn=self._arn(execution))

@@ -232,10 +232,8 @@ def test_a_small_run_records_the_nested_archives_that_it_refuses(
     site = deploy(**{Variable.OPTIONS: json.dumps({"nested_depth": 1}), Variable.TUNING: "{}"})
     assert site.begin("outer.zip", build(Entry("a.zip", GOOD), Entry("a/b.txt", b"x"))) == ""
     (listed,) = site.runs.recent(5)
-    assert (
-        decode(site.runs.records(listed.run).store.read("nested.jsonl"), NestedRun).reason
-        == "nested-prefix-taken"
-    )
+    nested = decode(site.runs.records(listed.run).store.read("nested.jsonl"), NestedRun)
+    assert nested.reason == "nested-prefix-taken"
 
 
 def test_a_nested_archive_stays_when_its_run_is_resumed(deploy: Callable[..., Site]) -> None:
@@ -400,14 +398,9 @@ def test_commands_pay_where_the_requester_pays(site: Site, tmp_path: Path) -> No
         account.put(f"runs/{begun:%Y-%m-%d/%H%M%S}-paid-0/report.json", b"", "work")
     (tmp_path / "paid.zip").write_bytes(GOOD)
     account.asked.clear()
-    deployment.put(
-        deployment.Arguments(
-            load_environment("dev", settings={"stack.name": "paid"}),
-            (),
-            yes=True,
-            archive=tmp_path / "paid.zip",
-        )
-    )
+    environment = load_environment("dev", settings={"stack.name": "paid"})
+    archive = tmp_path / "paid.zip"
+    deployment.put(deployment.Arguments(environment, (), yes=True, archive=archive))
     runs = DeployedRuns("paid", StoreConfig(endpoint_url=account.url))
     assert list_archives(["s3://arrivals/"], runs) == ({"paid.zip": len(GOOD)}, 0)
     assert find_missing(runs, 0.0).archives == 1

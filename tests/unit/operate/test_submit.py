@@ -157,10 +157,8 @@ def test_archives_that_have_a_verdict(shell: Shell, monkeypatch: pytest.MonkeyPa
     shell.site.begin("bad.zip", b"no archive")
     shell.site.begin("running.zip")
     shell.put("new.zip")
-    assert re.fullmatch(
-        "2 archives to extract, .*; left out: 2 with a verdict\n",
-        shell(BUCKET, "--dry-run").ends(0).out,
-    )
+    ended = shell(BUCKET, "--dry-run").ends(0)
+    assert re.fullmatch("2 archives to extract, .*; left out: 2 with a verdict\n", ended.out)
     ended = shell(f"{BUCKET}*a*.zip", "--yes", "--json").ends(0)
     assert (check_lines("submit", ended.out)[0]["ended"], ended.err) == (
         2,
@@ -404,10 +402,8 @@ def _key_of_good(site: Site) -> tuple[str, str]:
 def test_a_run_keeps_its_route(routed: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """A deployment that changes the route meanwhile changes nothing of a run that has begun."""
     run = routed.begin("acme/a.zip")
-    monkeypatch.setenv(
-        Variable.ROUTES,
-        json.dumps([{**ROUTES[0], "bucket": "another", "kms_key": f"{KEY}1", "options": {}}]),
-    )
+    changed = {**ROUTES[0], "bucket": "another", "kms_key": f"{KEY}1", "options": {}}
+    monkeypatch.setenv(Variable.ROUTES, json.dumps([changed]))
     load_config.cache_clear()
     routed.work(run)
     assert (routed.report(run).verdict, _key_of_good(routed)) == (
@@ -420,14 +416,12 @@ def test_a_failed_execution_is_ended_with_the_rights_of_its_route(
     deploy: Callable[..., Site],
 ) -> None:
     """What follows its report reads nested archives, in a bucket of another owner."""
-    site = deploy(
-        **{
-            Variable.ROUTES: json.dumps(
-                [{**ROUTES[0], "kms_key": None, "options": {"nested_depth": 1}}]
-            ),
-            Variable.DESTINATION_OWNER: "999999999999",
-        }
-    )
+    route = {**ROUTES[0], "kms_key": None, "options": {"nested_depth": 1}}
+    variables = {
+        Variable.ROUTES: json.dumps([route]),
+        Variable.DESTINATION_OWNER: "999999999999",
+    }
+    site = deploy(**variables)
     site.account.client("s3").create_bucket(Bucket="acme-members")
     run = site.extract("acme/outer.zip", build(Entry("a.zip", GOOD)))
     started = site.account.executions()
