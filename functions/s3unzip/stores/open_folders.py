@@ -239,9 +239,8 @@ def _rename_exclusively(old: str, old_folder: int, new: str, new_folder: int) ->
 def restrict_mode(file: int, mode: int) -> None:
     """Clear the mode bits of an open file that are not set in `mode`; no bit is added."""
     bits = stat.S_IMODE(os.fstat(file).st_mode)
-    if bits & mode != bits:
-        with suppress(OSError):  # the file system may not support modes
-            os.fchmod(file, bits & mode)
+    with suppress(OSError):  # the file system may not support modes
+        os.fchmod(file, bits & mode)
 
 
 def restore_time(file: int, metadata: Mapping[str, str]) -> None:
