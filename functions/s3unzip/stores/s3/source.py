@@ -328,8 +328,6 @@ class S3Source(Source):
                 f"{location}: the version that was extracted is gone"
             ) from None
         new = {**old, **tags}
-        if new == old:
-            return
         request["Tagging"] = {"TagSet": [{"Key": key, "Value": new[key]} for key in new]}
         count_request("put")
         call = Call("PutObjectVersionTagging", location.bucket, location.key, pinned=True)
