@@ -12,7 +12,7 @@ import math
 import threading
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from s3unzip.cli.terminal import unescaped_errors
 from s3unzip.context import Progress
@@ -21,7 +21,6 @@ from s3unzip.printable import printable, printable_lines, printable_name, show_b
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import Self
 
     from rich.console import Console, Group
 

@@ -20,14 +20,13 @@ import os
 import signal
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from s3unzip.printable import printable, printable_json, printable_lines
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
     from types import FrameType
-    from typing import TextIO
 
     from _typeshed import ReadableBuffer
 

@@ -29,7 +29,7 @@ from botocore.session import Session
 from urllib3.exceptions import HTTPError
 
 from s3unzip import errors
-from s3unzip.stores.config import find_proxy
+from s3unzip.stores.config import StoreConfig, find_proxy
 from s3unzip.stores.ports import Keys, ListPage, StoredObject
 from s3unzip.stores.s3.errors import PARSED_PAGE, unquoted
 from s3unzip.stores.s3.plain_settings import (
@@ -45,8 +45,6 @@ from s3unzip.stores.s3.plain_settings import (
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef
-
-    from s3unzip.stores.config import StoreConfig
 
 # The default settings of clients. Clients for services that issue keys have no other settings. With
 # botocore's own defaults, a service that does not respond would cause a delay of minutes.

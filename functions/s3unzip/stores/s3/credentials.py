@@ -30,13 +30,11 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 from s3unzip import errors
-from s3unzip.stores.ports import Keys, KeysRequest
+from s3unzip.stores.ports import AskForKeys, Keys, KeysRequest
 from s3unzip.stores.s3.plain_settings import botocore_errors, profile_name, read_plain_settings
 
 if TYPE_CHECKING:
     from obstore.store import S3Credential
-
-    from s3unzip.stores.ports import AskForKeys
 
 _log = logging.getLogger("s3unzip.calls")
 # No request is signed with expired keys: botocore renews the keys of a role at least 10 minutes
