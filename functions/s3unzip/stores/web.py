@@ -71,8 +71,7 @@ class WebSource(Source):
                 span, size = _read_range(answer, location)
                 if span == ByteRange(max(0, size - length), size):
                     data = read_until_fault(self._read_body(answer, span.length, location))
-                    tail = _make_tail(answer, size)
-                    return tail._replace(data=data)
+                    return _make_tail(answer, size)._replace(data=data)
             elif answer.status not in NO_SUFFIX_RANGES:
                 raise _explain_status(answer, location)
         # The server did not send exactly the requested bytes. Two more requests follow: one for the
