@@ -70,11 +70,9 @@ class AimdLimiter:
     def __init__(self, max_concurrency: int, initial_concurrency: int = FIRST_CALLS) -> None:
         self._max_concurrency = max_concurrency
         self.limit = min(max_concurrency, initial_concurrency)  # current maximum of `_active`
-        self._starting = True  # whether no call has been throttled yet
         self._active = 0  # number of calls that are running
         self._successes = 0  # successful calls since the limit last changed
         self._cuts = 0  # number of times that the limit was cut
-        self._waiting = 0  # number of threads waiting to start their call
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
 
@@ -82,9 +80,7 @@ class AimdLimiter:
         """Wait until fewer than `limit` calls are running, then return the result of `call`."""
         with self._lock:  # the lock of `_changed`; `with self._changed` takes ten times as long
             while self._active >= self.limit:
-                self._waiting += 1
                 self._changed.wait()
-                self._waiting -= 1
             self._active += 1
             cuts = self._cuts
         throttled = succeeded = False
@@ -99,19 +95,17 @@ class AimdLimiter:
                 self._active -= 1
                 if throttled and cuts == self._cuts:  # not cut since this call began
                     self._cuts += 1
-                    self._starting = False
                     self._successes = 0
                     self.limit = max(1, int(self.limit * CUT))
                 elif succeeded and self.limit < self._max_concurrency:
                     self._grow()
-                if self._waiting:
-                    self._changed.notify(2)  # this call has ended, and the limit may have risen
+                self._changed.notify(2)  # this call has ended, and the limit may have risen
         return value
 
     def _grow(self) -> None:
         """Raise the limit by one after a success or, once it was cut, after `limit` successes."""
         self._successes += 1
-        if self._starting or self._successes >= self.limit:
+        if not self._cuts or self._successes >= self.limit:
             self._successes = 0
             self.limit += 1
 
