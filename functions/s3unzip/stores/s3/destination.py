@@ -215,12 +215,11 @@ class S3Destination(Destination):
         store. With SSE-KMS, the second HEAD requires the permission kms:Decrypt (API_HeadObject).
         """
         with suppress(NotFoundError), self._explaining("GetObject", key):
-            if needs_botocore(self._session, key):
-                return self._head_by_botocore(key)
-            stored = self._head_by_obstore(key)
-            if stored.crc32 is not None:
-                return stored
-            count_request("head")
+            if not needs_botocore(self._session, key):
+                stored = self._head_by_obstore(key)
+                if stored.crc32 is not None:
+                    return stored
+                count_request("head")
             return self._head_by_botocore(key)
         return None
 
@@ -512,9 +511,7 @@ class S3Destination(Destination):
 
     def uploads(self, prefix: str) -> Iterator[Upload]:
         markers: dict[str, str] = {}  # position where the next page begins
-        for number in range(MAX_PAGES):
-            if number:  # the caller has counted the request for the first page
-                count_request("list")
+        for _ in range(MAX_PAGES):
             with self._explaining("ListBucketMultipartUploads", prefix):
                 answer = self._send(
                     "control",
@@ -538,6 +535,7 @@ class S3Destination(Destination):
             if next_markers == markers:  # the page that has just been listed
                 break
             markers = next_markers
+            count_request("list")  # the caller has counted the request for the first page
         raise StorageError(f"s3://{self._bucket}/{prefix}: the list of uploads does not end")
 
     def copies_from(self, source: Location, pin: Pin) -> bool:
