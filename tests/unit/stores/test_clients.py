@@ -161,7 +161,7 @@ KEYS_OF_FILE = "aws_access_key_id = AKIDFILE\naws_secret_access_key = made-up\n"
         ("", "", {"AWS_ACCESS_KEY_ID": "half"}, False),
         ("", "", KEYS | {"AWS_DEFAULT_REGION": ""}, False),
         ("", "", KEYS | {"AWS_USE_DUALSTACK_ENDPOINT": "true"}, False),
-        ("", "", KEYS | {"AWS_ENDPOINT_URL": "127.0.0.1:9"}, False),
+        ("", "", KEYS | {"AWS_ENDPOINT_URL": "127.0.0.1:9"}, True),
         ("", "", {"AWS_PROFILE": "nobody", **KEYS}, False),
     ],
 )

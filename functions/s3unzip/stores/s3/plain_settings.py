@@ -63,7 +63,6 @@ _PLAIN_SETTINGS = frozenset(
 # Sections that botocore may rename: those with quotes, or with white space other than single
 # spaces.
 _RENAMED_BY_BOTOCORE = re.compile(r"^profile default$|[\"'\\]|^ |  | $|[^\S ]")
-_URL = re.compile(r"https?://[^/?#\s]+/?")
 
 Profile = dict[str, str]
 
@@ -101,9 +100,6 @@ def read_plain_settings(profile: str | None) -> AwsSettings | None:
     values = _read_files(named or "default")
     if values is None or (named is not None and not values):  # the named profile may not exist
         return None
-    endpoint_url = environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL")
-    if endpoint_url and not _URL.fullmatch(endpoint_url):
-        return None
     method = SHARED_FILE
     if profile is None and "AWS_ACCESS_KEY_ID" in environ:  # a `profile` overrides variables
         method = ENVIRONMENT
@@ -120,7 +116,7 @@ def read_plain_settings(profile: str | None) -> AwsSettings | None:
             return None
     return AwsSettings(
         region=environ.get("AWS_DEFAULT_REGION") or values.get("region"),
-        endpoint_url=endpoint_url,
+        endpoint_url=environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL"),
         ca_bundle=environ.get("AWS_CA_BUNDLE") or values.get("ca_bundle"),
         request_checksum_calculation=environ.get("AWS_REQUEST_CHECKSUM_CALCULATION")
         or values.get("request_checksum_calculation", "when_supported"),
