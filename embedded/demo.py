@@ -26,7 +26,7 @@ from embedded.pipeline import DeployedPipeline
 from infra import RefusedError
 from s3unzip.cli.output import print_report
 from s3unzip.cli.progress import RunDisplay
-from s3unzip.model import PlanSummary, Report, Verdict
+from s3unzip.model import PlanSummary, Report
 from s3unzip.runs.records import RUNS
 
 MEMBERS = 3_000
@@ -132,6 +132,7 @@ def _run_demo(archive: Path | None, *, keep: bool, console: Console) -> Report:
 
 def main() -> None:
     """Run the demo from the command line."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the files are deleted
     parser = argparse.ArgumentParser(prog="embedded.demo", description=__doc__)
     parser.add_argument("--archive", type=Path, help="a ZIP of yours; default: a generated one")
     parser.add_argument("--keep", action="store_true", help="keep it running until Ctrl-C")
@@ -145,7 +146,7 @@ def main() -> None:
         sys.exit(str(error))
     except KeyboardInterrupt:
         sys.exit(130)
-    sys.exit(0 if report.verdict is Verdict.COMPLETED else report.verdict.exit_code)
+    sys.exit(report.verdict.exit_code)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import logging
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 import tomllib
@@ -17,6 +18,7 @@ from bench.audit import judge
 from tests.conftest import REQUIRE_TOOLS, find_left, product_logger_kept, take_state
 from tests.docs.commands import ROOT
 from tests.support.processes import run_process, run_program
+from tests.support.servers import looks
 from tools.branches import ALL, CONTROL_PLANE, count_branches, find_low, list_missing
 from tools.house import House, find_faults, lower, measure
 from tools.mutants import PACKAGE, make_mutants, read_groups
@@ -208,6 +210,18 @@ import embedded.demo, infra.application, infra.environment
 def test_the_demo_runs_without_development_packages() -> None:
     """What the demo and the synthesis import is none of them."""
     run_program([sys.executable, "-c", BLOCKED], os.environ)
+
+
+def test_a_demo_that_is_ended_leaves_no_folder(tmp_path: Path) -> None:
+    """SIGTERM ends it as Ctrl-C does."""
+    demo = subprocess.Popen(
+        [sys.executable, "-m", "embedded.demo"],
+        cwd=ROOT,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+    )
+    assert any(any(tmp_path.glob("s3unzip-demo-*")) for _ in looks())
+    demo.terminate()
+    assert (demo.wait(), [*tmp_path.glob("s3unzip-*")]) == (130, [])
 
 
 def test_make_demo_installs_no_development_packages() -> None:
