@@ -117,8 +117,9 @@ class S3UnzipStack(cdk.Stack):
         )
         boundary = environment.stack.permissions_boundary
         if boundary is not None:
-            policy = iam.ManagedPolicy.from_managed_policy_arn(self, "Boundary", boundary)
-            iam.PermissionsBoundary.of(self).apply(policy)
+            iam.PermissionsBoundary.of(self).apply(
+                iam.ManagedPolicy.from_managed_policy_arn(self, "Boundary", boundary)
+            )
         storage = Storage(self, environment=environment)
         functions = Functions(self, environment=environment, storage=storage, code=code)
         workflow = Workflow(self, environment=environment, storage=storage, functions=functions)

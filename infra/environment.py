@@ -254,7 +254,7 @@ class Environment(Section):
                 )
 
     def _explain_keys(self) -> Iterator[str]:
-        """Yield a message for each key or owner that is set without its bucket or secret."""
+        """Yield a message for each key, owner or ACL that is set without its bucket or secret."""
         for setting, bucket in self.buckets():
             if getattr(bucket, "owner", None) and not bucket.existing:
                 yield (
@@ -269,6 +269,15 @@ class Environment(Section):
         for path, route in self.by_path().items():
             if route.password_kms_key and not route.password_secret:
                 yield f"{path}password_kms_key: is the key of password_secret, which is not set"
+            acl = route.options.objects and route.options.objects.acl
+            # about-object-ownership.html in the S3 user guide: all other ACLs are refused.
+            if acl not in {None, "bucket-owner-full-control"} and not (
+                route.destination.existing or self.destination.existing
+            ):
+                yield (
+                    f"{path}options.objects.acl: the stack creates the destination bucket without "
+                    "ACLs, so S3 would refuse each PUT: leave it out, or name a bucket"
+                )
 
     def _explain_network(self) -> Iterator[str]:
         for missing, present in permutations(("subnets", "security_groups")):

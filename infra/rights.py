@@ -103,8 +103,9 @@ class Rights:
         return self._stack.to_json_string({"Version": "2012-10-17", "Statement": statements})
 
     def _members(self, route: RouteSection) -> str:
-        bucket = self._storage.destination_of(route.destination)
-        return bucket.arn_for_objects(f"{route.destination.prefix}*")
+        return self._storage.destination_of(route.destination).arn_for_objects(
+            f"{route.destination.prefix}*"
+        )
 
     def _destinations(self) -> list[str]:
         """Return the ARNs of the destination buckets of all routes, without duplicates."""

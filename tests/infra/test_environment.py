@@ -125,6 +125,10 @@ def test_a_wrong_file_is_one_line(tmp_path: Path, before: str, after: str, line:
         ({"tuning.batch_seconds": "nan"}, "tuning 'batch_seconds' must be a positive number"),
         ({"tuning.max_workers": "5"}, "tuning.max_workers: an environment has runs.max_workers"),
         ({"destination.owner": "123456789012"}, "destination.owner: is the owner of an existing"),
+        (
+            {"options.objects.acl": "public-read"},
+            "options.objects.acl: the stack creates the destination bucket without ACLs, so S3",
+        ),
         ({"after_success.action": "burn"}, "after_success.action"),
         ({"after_success.action": "tag"}, "needs at least one"),
         ({"after_success.action": "delete", "after_success.tags.a": "b"}, "others have none"),
