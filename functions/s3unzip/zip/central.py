@@ -468,7 +468,7 @@ class DirectoryReader:
     def finish(self) -> Reads[Index]:
         """Check that the directory ends after a complete header; return the checked index.
 
-        Call it once, after the last `feed`. If the offsets are modulo 4 GiB, local headers are read.
+        Call it once, after `feed`. If the offsets are modulo 4 GiB, local headers are read.
         """
         self._check_end()
         if self._location.is_wrapped:
