@@ -44,7 +44,7 @@ def run_program() -> None:
         repair_streams()
         from s3unzip.cli.main import main as run_command
 
-        run_command()
+        run_command(sys.argv[1:])
     except KeyboardInterrupt:
         sys.stderr.write("s3unzip: stopped\n")
         sys.exit(130)

@@ -79,10 +79,7 @@ def load_command(name: str) -> click.Command:
 class _Program(click.Group):
     """A group of commands that are loaded on their first use."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - required by click
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - required by click
         if cmd_name not in COMMANDS:
             return None
         return load_command(cmd_name)
@@ -96,7 +93,8 @@ class _Program(click.Group):
 @click.group(
     "s3unzip",
     cls=_Program,
-    # For a mistyped command, click suggests one of these names. `_Program` loads the real commands.
+    # Click completes these names, and suggests one for a mistyped command. `_Program` loads the
+    # real commands.
     commands=dict.fromkeys(COMMANDS, click.Command(None)),
     invoke_without_command=True,
     help="Extract ZIP archives of any size from S3 to S3, in parallel, verified.",
@@ -112,7 +110,7 @@ def PROGRAM(context: click.Context) -> None:  # noqa: N802 - a constant
         click.echo(context.get_help())
 
 
-def main(arguments: Sequence[str] | None = None) -> NoReturn:
+def main(arguments: Sequence[str]) -> NoReturn:
     """Run a command and exit with its code. Errors are printed as one line, never a traceback."""
     if threading.current_thread() is not threading.main_thread():
         sys.exit(
@@ -122,8 +120,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
                 click.UsageError.exit_code,
             )
         )
-    if arguments is None:
-        arguments = sys.argv[1:]
     stopping = Stopping()
     code = 0  # used if the reader of the output exits before the command has an exit code
     try:
