@@ -24,7 +24,7 @@ from s3unzip.context import Progress
 from s3unzip.contradictions import check_access
 from s3unzip.errors import NotFoundError, UsageError
 from s3unzip.globs import has_wildcards
-from s3unzip.local.process_setup import available_processors
+from s3unzip.local.process_setup import count_processors
 from s3unzip.model import Location, Options, Request
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.options import HelpSection, RunOption, read_options
@@ -215,7 +215,7 @@ class Arguments(Struct, frozen=True):
     @property
     def processes(self) -> int:
         """The maximum number of processes for a run on this machine."""
-        return self.workers or len(available_processors())
+        return self.workers or count_processors()
 
     def options(self) -> Options:
         """Return the options of a run; they contain the password's source, never the password."""

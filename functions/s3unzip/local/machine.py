@@ -26,7 +26,7 @@ from s3unzip.errors import (
 )
 from s3unzip.local.attempts import open_context
 from s3unzip.local.destination_objects import check_destination, make_folders
-from s3unzip.local.process_setup import available_processors
+from s3unzip.local.process_setup import count_processors
 from s3unzip.local.recovery import drop_leftovers, forget_lost, remove_leftovers
 from s3unzip.local.runs import find_latest_time, lock_run, make_latest, note_start
 from s3unzip.local.workers import Workers, is_stopped
@@ -360,7 +360,7 @@ def open_machine(
         progress: receives the counts of the workers.
     """
     if processes is None:
-        processes = len(available_processors())
+        processes = count_processors()
     if processes < 1:
         raise UsageError(f"workers must be at least 1; it is {processes}")
     # The executable can be another program that embeds Python, such as uWSGI or a program made by

@@ -46,11 +46,11 @@ def start_logging() -> None:
     logger.setLevel(level.upper())
 
 
-def available_processors() -> list[int]:
-    """Return the processors that this process is allowed to use."""
+def count_processors() -> int:
+    """Return the number of processors that this process is allowed to use."""
     if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def yield_to_others() -> None:
