@@ -301,7 +301,7 @@ class Arguments(Struct, frozen=True):
             other_hosts=OTHER_HOSTS in self.allow,
             check_reachable=True,
         )
-        check_access(config)
+        check_access(config, after_success=self.after_success)
         for name, url in (
             (S3_ENDPOINT_VARIABLE, os.environ.get(S3_ENDPOINT_VARIABLE)),
             ("--endpoint-url", config.endpoint_url),

@@ -31,7 +31,6 @@ from s3unzip.cli.output import (
 )
 from s3unzip.cli.progress import Figures, RunDisplay
 from s3unzip.cli.terminal import print_json, warn, write_table
-from s3unzip.contradictions import check_access
 from s3unzip.errors import (
     ConflictError,
     InterruptedRunError,
@@ -76,7 +75,6 @@ def run(arguments: Arguments) -> int:
 
     _require_destination(arguments)
     stores = arguments.config()
-    check_access(stores, after_success=arguments.after_success)  # before the first request
     is_one = len(arguments.sources) == 1 and names_one(arguments.sources[0], open_sources(stores))
     if arguments.delete_extra and not is_one:
         raise UsageError("--delete-extra: is for one archive; run them one by one")
