@@ -341,11 +341,12 @@ def test_a_destination_that_dies(places: Places) -> None:
     assert len(places.out.objects) == 400
 
 
-def test_a_destination_that_says_nothing(places: Places) -> None:
-    """A line names it long before a call times out."""
+def test_a_store_that_says_nothing(places: Places) -> None:
+    """A line names it, and the options that reach it, long before a call times out."""
 
     def hang(asked: Asked) -> None:
-        if asked.key == "to/a/hung":  # the server answers when the line is there
+        # A server answers when the line is there.
+        if asked.key == "to/a/hung" or asked.headers.get("range", "").startswith("bytes=0-"):
             assert any(b"no answer" in sys.stderr.buffer.getvalue() for _ in looks())  # type: ignore[union-attr]  # a BytesIO
 
     places.add("a.zip", build(Entry("a", b"1"), Entry("hung", b"2")))
@@ -355,6 +356,9 @@ def test_a_destination_that_says_nothing(places: Places) -> None:
     (line,) = (line for line in ended.err.splitlines() if line.startswith("no answer from"))
     assert line.startswith("no answer from s3://out/to/ (--endpoint-url")
     assert places.there.url in line
+    places.here.spoil = hang
+    web = f"{places.here.url}/from/a.zip"  # is reached without any option
+    places.program.extract(web, "out").ends(0, f"no answer from {web} for several seconds")
 
 
 def test_a_refused_upload_is_dropped(places: Places) -> None:

@@ -126,7 +126,9 @@ def _report_silence(run: Run, context: Context, is_over: threading.Event) -> Non
         return
     options = ""  # such as --endpoint-url, which is not a part of a location
     if context.connections is not None:
-        options = f" ({' '.join(context.connections.recorded().command_options())})"
+        options = " ".join(context.connections.recorded().command_options())
+    if options:
+        options = f" ({options})"
     while not is_over.wait(1.0):
         for store in faults.find_silent(context.clock.now()):
             location = run.source if store == "source" else run.destination
