@@ -12,7 +12,7 @@ alone. The caller must confirm the deletion before it begins.
 import logging
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from stat import S_ISDIR
 
@@ -152,6 +152,7 @@ def _decide_members(
         calls,
         threads=context.tuning.puts_in_flight,
     )
+    is_linked = cache(partial(_is_linked, root=request.destination.key))
     for row in rows:
         outcome = outcomes.get(row.member.index)
         # Any other outcome is a refusal by `OnConflict.NEVER`; the next branch decides all of them.
@@ -163,8 +164,8 @@ def _decide_members(
             or (request.destination.store.has_folders and os.path.lexists(row.key))
         ):
             yield Decision(row.key, row.member.size, "refuse", reason="exists")
-        elif request.destination.store.has_folders and _is_blocked(
-            row.key, request.destination.key
+        elif request.destination.store.has_folders and (
+            is_linked(os.path.dirname(row.key)) or _is_blocked(row.key)  # noqa: PTH120 - faster
         ):
             yield Decision(
                 row.key,
@@ -179,15 +180,20 @@ def _decide_members(
             yield Decision(row.key, row.member.size, "overwrite")
 
 
-def _is_blocked(path: str, root: str) -> bool:
-    """Return whether there is a folder at `path`, or a file or link in place of a folder above it.
+def _is_linked(folder: str, root: str) -> bool:
+    """Return whether a link below `root`, the destination, leads to `folder`; no run follows it."""
+    depth = f"{folder}/".count("/", len(root))  # number of folders from `root` to `folder`
+    return any(map(Path.is_symlink, Path(folder, "member").parents[:depth]))
+
+
+def _is_blocked(path: str) -> bool:
+    """Return whether there is a folder at `path`, or a file in the place of a folder above it.
 
     A run cannot write a file there. A file or a symbolic link at `path` is no obstacle, because a
-    run replaces it. Links in the path of `root`, the destination, are no obstacle either.
+    run replaces it.
     """
-    folders = Path(path).parents[: path.count("/", len(root))]  # those below `root`
     try:
-        return any(map(Path.is_symlink, folders)) or S_ISDIR(Path(path).lstat().st_mode)
+        return S_ISDIR(Path(path).lstat().st_mode)
     except OSError as error:
         return isinstance(error, NotADirectoryError)
 
