@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import obstore
 
 from s3unzip import errors
-from s3unzip.model import Location, Pin
+from s3unzip.model import NO_NAMES, Location, Pin
 from s3unzip.stores.archives import Source
 from s3unzip.stores.calls import count_request, read_until_fault
 from s3unzip.stores.ports import Buffer, Tail
@@ -46,9 +46,7 @@ NO_VERSION = "null"  # version id of objects written while versioning was off or
 # object. For the suffix of an empty object, S3 responds with 416. Emulators respond with 200, or a
 # wrong Content-Range.
 NO_SUFFIX = re.compile("non-partial response|CONTENT_RANGE|InvalidRange|NotImplemented")
-# Keys that obstore changes or refuses: those with a part of the path that is empty, "." or "..",
-# or with a control character.
-_NOT_FOR_OBSTORE = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|[\x00-\x1f\x7f]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _LENGTH = re.compile(r"[0-9]{1,19}")  # int() refuses thousands of digits
 CHECK_ENDPOINT = "check that the endpoint is an S3 server, or copy the object elsewhere"
 NO_DATE = datetime.fromtimestamp(0, UTC)  # used if a response contains no date
@@ -65,11 +63,10 @@ def needs_botocore(session: Session, key: str) -> bool:
         or len(session.keys_for_botocore) > MAX_KEYS_FOR_BOTOCORE  # then botocore requests all
     ):
         return True
-    # Most keys pass this test, which takes a fifth of the time of the regular expression. Of the
-    # keys that pass, only those that end in a slash match the expression.
-    if key.isprintable() and "//" not in key and "/." not in key and key[:1] not in ("", "/", "."):
-        return key.endswith("/")
-    return _NOT_FOR_OBSTORE.search(key) is not None
+    # obstore changes or refuses keys with a control character, and keys in which a part of the path
+    # is empty, "." or "..". `isprintable` is a quick test, which nearly all keys pass.
+    has_control = not key.isprintable() and _CONTROL.search(key) is not None
+    return has_control or not NO_NAMES.isdisjoint(key.split("/"))
 
 
 def get_object(
