@@ -119,8 +119,7 @@ def open_session(profile: str | None, region: str | None) -> Session:
     except exceptions.BotoCoreError as error:
         raise explain_profile_error(error, profile_name(profile)) from None
     session.set_default_client_config(PATIENCE)
-    if region is not None:
-        session.set_config_variable("region", region)
+    session.set_config_variable("region", region)
     return session
 
 
