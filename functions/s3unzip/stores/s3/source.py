@@ -46,7 +46,7 @@ NO_VERSION = "null"  # version id of objects written while versioning was off or
 # object. For the suffix of an empty object, S3 responds with 416. Emulators respond with 200, or a
 # wrong Content-Range.
 NO_SUFFIX = re.compile("non-partial response|CONTENT_RANGE|InvalidRange|NotImplemented")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f]")
 _LENGTH = re.compile(r"[0-9]{1,19}")  # int() refuses thousands of digits
 CHECK_ENDPOINT = "check that the endpoint is an S3 server, or copy the object elsewhere"
 NO_DATE = datetime.fromtimestamp(0, UTC)  # used if a response contains no date
@@ -65,7 +65,7 @@ def needs_botocore(session: Session, key: str) -> bool:
         return True
     # obstore changes or refuses keys with a control character, and keys in which a part of the path
     # is empty, "." or "..". `isprintable` is a quick test, which nearly all keys pass.
-    has_control = not key.isprintable() and _CONTROL.search(key) is not None
+    has_control = not key.isprintable() and _CONTROL_CHARACTER.search(key) is not None
     return has_control or not NO_NAMES.isdisjoint(key.split("/"))
 
 
