@@ -25,8 +25,7 @@ def write_archive(path: Path) -> None:
 def plan(source: str, work: str, include: tuple[str, ...]) -> None:
     """Plan as a run does: everything that a run writes before its first task."""
     from s3unzip.context import Context  # noqa: PLC0415
-    from s3unzip.model import Options, Request  # noqa: PLC0415
-    from s3unzip.planning.plan import Plan  # noqa: PLC0415
+    from s3unzip.model import Options, PlanSummary, Request  # noqa: PLC0415
     from s3unzip.settling.loop import begin_run  # noqa: PLC0415
     from s3unzip.stores.config import (  # noqa: PLC0415
         StoreConfig,
@@ -39,9 +38,9 @@ def plan(source: str, work: str, include: tuple[str, ...]) -> None:
     context = Context(stores=OpenedStores(StoreConfig(parse_destination(work))), clock=Clock())
     target = parse_destination(f"{work}/out")
     request = Request(parse_source(source), target, Options(include=include))
-    plans: list[Plan] = []
+    plans: list[PlanSummary] = []
     begin_run(request, context, planned=plans.append)
-    print(json.dumps({"members": plans[0].summary.selected, "tasks": plans[0].summary.tasks}))
+    print(json.dumps({"members": plans[0].selected, "tasks": plans[0].tasks}))
 
 
 def main() -> None:

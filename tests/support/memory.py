@@ -478,7 +478,7 @@ class World:
     def run_request(self, request: Request) -> Report:
         plans: list[PlanSummary] = []
         self.buckets.forget_runs()
-        step = begin_run(request, self.context, planned=lambda plan: plans.append(plan.summary))
+        step = begin_run(request, self.context, planned=plans.append)
         report = self.finish(step)
         # The plan is told of once, if the archive is not refused, and every entry counts once.
         assert len(plans) == (report.verdict is not Verdict.REJECTED)

@@ -143,13 +143,12 @@ def extract_one(
     Returns:
         The report of the archive, and the results of its nested archives.
     """
-    progress = machine.progress
-    report = machine.run(request, lambda plan: progress.planned(plan.summary), warn, max_cost)
+    report = machine.run(request, machine.progress.planned, warn, max_cost)
     try:
         if confirm is not None:
             report = clear_extra(report, machine.context, confirm)
     finally:  # report the run even if objects cannot be deleted
-        progress.reported(report)
+        machine.progress.reported(report)
     return report, machine.run_nested(report, max_cost)
 
 

@@ -29,7 +29,7 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
             run_input.request,
             context,
             KnownArchive(run_input.run, run_input.pin),
-            planned=lambda plan: measure_plan(plan.summary),
+            planned=measure_plan,
         )
     else:
         context = config.context(invocation, find_recorded_run(config, run_input.run))

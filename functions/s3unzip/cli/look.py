@@ -232,7 +232,7 @@ def test(arguments: Arguments) -> int:
         display,
         hint_at_prefix_if_missing(source),
     ):
-        report = machine.run(request, lambda plan: display.planned(plan.summary), warn)
+        report = machine.run(request, display.planned, warn)
     if arguments.json:
         # The run counted a PUT for each decoded member, but none was sent.
         print_json(replace(report, requests=replace(report.requests, put=0)))

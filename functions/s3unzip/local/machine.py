@@ -33,6 +33,7 @@ from s3unzip.local.workers import Workers, is_stopped
 from s3unzip.model import (
     NestedRun,
     Next,
+    PlanSummary,
     Report,
     Request,
     Run,
@@ -41,7 +42,7 @@ from s3unzip.model import (
     Verdict,
 )
 from s3unzip.planning.cut import choose_workers
-from s3unzip.planning.plan import Plan, preview_tasks
+from s3unzip.planning.plan import preview_tasks
 from s3unzip.planning.reading import Reading, read_tail
 from s3unzip.planning.select import check_selection
 from s3unzip.pricing import Job, Platform, local
@@ -101,7 +102,7 @@ class Machine:
     def run(
         self,
         request: Request,
-        planned: Callable[[Plan], None] | None = None,
+        planned: Callable[[PlanSummary], None] | None = None,
         warn: Callable[[str], object] | None = None,
         max_cost: float | None = None,
     ) -> Report:

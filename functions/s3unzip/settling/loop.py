@@ -96,7 +96,7 @@ def begin_run(
     calls: Calls | None = None,
     *,
     check: Callable[[Reading], None] | None = None,
-    planned: Callable[[Plan], None] | None = None,
+    planned: Callable[[PlanSummary], None] | None = None,
 ) -> Settled:
     """Plan a run and write its first round; a run that has a plan continues where it stopped.
 
@@ -106,7 +106,7 @@ def begin_run(
         archive: what the caller knows about the archive; None if it knows nothing.
         calls: counts the requests of this step; None: the step has sent no requests yet.
         check: called with the directory before anything is written; it may raise an error.
-        planned: called with the plan before it is written; it may raise an error.
+        planned: called with the summary of the plan before it is written; it may raise an error.
     """
     archive = archive or KnownArchive()
     calls = calls or context.calls()
@@ -131,7 +131,7 @@ def begin_run(
             report = plan
         return Settled(Next(plan.run, "done"), report, is_first=is_first)
     if planned is not None:
-        planned(plan)
+        planned(plan.summary)
     settled = _write_plan(plan, context, calls)
     if begins_anew:  # earlier workers may have left uploads to the keys of large members
         step = Step(plan.summary.run, context, calls)
