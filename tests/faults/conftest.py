@@ -18,7 +18,6 @@ from typing import NamedTuple
 import boto3
 import pytest
 from botocore.config import Config
-from msgspec.structs import replace
 
 from s3unzip.context import Context, Progress
 from s3unzip.local.machine import Machine
@@ -89,8 +88,10 @@ class ContextMaker:
         ask: ports.AskForKeys | None = None,
     ) -> Context:
         os.environ.update(CREDENTIALS)
-        access = config.StoreConfig(endpoint_url=self.endpoint, region=REGION, stall_seconds=5.0)
-        stores = OpenedStores(replace(access, work=Location("s3", WORK, "")), ask=ask)
+        access = config.StoreConfig(
+            Location("s3", WORK, ""), endpoint_url=self.endpoint, region=REGION, stall_seconds=5.0
+        )
+        stores = OpenedStores(access, ask=ask)
         return Context(stores, clock, self.policy, self.tuning, progress)
 
 

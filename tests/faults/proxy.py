@@ -63,7 +63,6 @@ class Record(NamedTuple):
 
     kind: str
     path: str  # decoded, with its leading slash: /bucket/key
-    status: int  # as the client saw it; 0: it saw none
     fault: str  # of the rule that hit it; empty: none
     sent: int  # bytes of its body
 
@@ -78,12 +77,10 @@ class FaultProxy(HttpServer):
         self._lock = threading.Lock()
         self.set_rules()
 
-    def set_rules(
-        self, *rules: Rule, on_hold: Callable[[], object] | None = None, seed: int = 1
-    ) -> None:
+    def set_rules(self, *rules: Rule, on_hold: Callable[[], object] | None = None) -> None:
         """Apply `rules` from now on, their counts at zero; `on_hold` is called at each HOLD."""
         self._on_hold = on_hold or (lambda: None)
-        self._random = random.Random(seed)
+        self._random = random.Random(1)
         self._rules = [(rule, {"seen": 0, "hit": 0}) for rule in rules]
 
     def take_records(self) -> list[Record]:
@@ -97,27 +94,26 @@ class FaultProxy(HttpServer):
             rule = self._choose(kind, path)
         act = rule.act if rule is not None else None
 
-        def note(status: int) -> None:
-            self._records.append(Record(kind, path, status, act or "", len(asked.body)))
+        def note() -> None:
+            self._records.append(Record(kind, path, act or "", len(asked.body)))
 
         if act is Act.HOLD:
             self._on_hold()
         if rule is not None and act in {Act.RESET, Act.STALL}:
             time.sleep(rule.seconds if act is Act.STALL else 0)
-            note(0)
+            note()
             raise ConnectionResetError
         if rule is not None and act in {Act.ANSWER, Act.ERROR_BODY}:
-            error = s3_error(200 if act is Act.ERROR_BODY else rule.status, rule.code)
-            note(error.status)
-            return error
+            note()
+            return s3_error(200 if act is Act.ERROR_BODY else rule.status, rule.code)
         if act is Act.FLIP and asked.body:
             asked = replace(asked, body=bytes([asked.body[0] ^ 1]) + asked.body[1:])
         reply = self._ask(asked)
         if act is Act.LOSE or (act is Act.TRUNCATE and len(reply.body) < 2):
-            note(0)
+            note()
             raise ConnectionResetError
         # Noted first: whoever has the answer finds the record.
-        note(0 if act is Act.TRUNCATE else reply.status)
+        note()
         return replace(reply, cut=len(reply.body) // 2 if act is Act.TRUNCATE else None)
 
     def _ask(self, asked: Asked) -> Reply:
