@@ -51,14 +51,13 @@ each_way = pytest.mark.parametrize("tuning", [WHOLE, SPLIT], ids=["one-task", "f
 class OddCopies(MemoryBucket):
     """Says checksums of its own of copied parts, as emulators do."""
 
-    crc32: int | None = 0x12345678
     checksum: str | None = None
 
     def copy_part(
         self, upload: Upload, number: int, offset: int, source: Location, pin: Pin, span: ByteRange
     ) -> Part:
         part = super().copy_part(upload, number, offset, source, pin, span)
-        return Part(part.number, part.etag, part.size, self.crc32, self.checksum)
+        return Part(part.number, part.etag, part.size, 0x12345678, self.checksum)
 
 
 class FailingCopies(MemoryBucket):
@@ -78,17 +77,13 @@ class FailingCopies(MemoryBucket):
 
 
 class WrongCopies(MemoryBucket):
-    """Copies other bytes, and says their checksums truly."""
+    """Copies the bytes from one place earlier, and says their checksums truly."""
 
     def copy_part(
         self, upload: Upload, number: int, offset: int, source: Location, pin: Pin, span: ByteRange
     ) -> Part:
-        part = super().copy_part(upload, number, offset, source, pin, span)
-        _, body = self.pending[upload.upload_id].parts[number]
-        wrong = bytes([body[0] ^ 1]) + body[1:]
-        part = replace(part, crc32=zlib.crc32(wrong))
-        self.pending[upload.upload_id].parts[number] = (part, wrong)
-        return part
+        earlier = span._replace(start=span.start - 1, stop=span.stop - 1)
+        return super().copy_part(upload, number, offset, source, pin, earlier)
 
 
 @dataclass(eq=False)
@@ -160,7 +155,7 @@ REFUSED = StorageError("NotImplemented: UploadPartCopy")
 # Stores that do not copy, or whose copies cannot be used; the last two are asked for none.
 NOT_COPYING: dict[str, Callable[[], MemoryBucket]] = {
     "checksums that do not combine": OddCopies,
-    "copies of other bytes": WrongCopies,
+    "copies of other bytes": partial(WrongCopies, part_checksums=True),
     "each copy fails for a moment": partial(FailingCopies, last=ServiceFaultError("200, error")),
     "the first copy is refused": partial(FailingCopies, last=REFUSED),
     "copies are denied": partial(FailingCopies, last=AccessDeniedError("s3:GetObject")),
