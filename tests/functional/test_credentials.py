@@ -85,7 +85,7 @@ ASSUMED = """<AssumeRoleResponse><AssumeRoleResult><Credentials>
 class Login:
     """A bucket of archives, another one, and the profiles of a machine.
 
-    The store refuses one access key once the other bucket has a number of objects.
+    The store refuses one access key, by default once the other bucket has a number of objects.
     """
 
     tokens: HttpServer  # of STS
@@ -111,7 +111,7 @@ class Login:
         s3.spoil = self._refuse
         s3.buckets["from"].add("a.zip", zips.build(*ENTRIES))
         self.out = s3.buckets["out"]
-        self.expired, self.holds_for = "", 0
+        self.expired, self.holds_for = "", 25
         self.refusal = (400, "ExpiredToken")
         self.renews = ""  # the access key that the profile has from the first refusal on
         self.in_vain = 0
@@ -181,7 +181,7 @@ def test_a_code_is_typed_once(login: Login, workers: str, expired: str, code: in
 
     Nobody is asked for another code during the run.
     """
-    login.expired, login.holds_for = expired, 25
+    login.expired = expired
     ended = subprocess.run(
         [*COMMAND, "run", SOURCE, TARGET, "--profile", "code", "-w", workers, *login.endpoint],
         cwd=login.program.folder,
@@ -207,7 +207,7 @@ def test_a_profile_that_has_new_keys(
     login: Login, workers: str, refusal: tuple[int, str], more: tuple[str, ...]
 ) -> None:
     """The next attempt signs with the new keys, in every process."""
-    login.expired, login.holds_for, login.renews = "OLD", 25, "NEW"
+    login.expired, login.renews = "OLD", "NEW"
     login.refusal = refusal
     login.start("run", SOURCE, TARGET, "--profile", "kept", "-w", workers, *more).ends(0)
     assert (len(login.out.objects), signers(login.s3)) == (MEMBERS, {"OLD", "NEW"})
@@ -220,7 +220,7 @@ def test_expired_variables_end_a_run_at_once(login: Login) -> None:
         "AWS_SECRET_ACCESS_KEY": "secret",
         "AWS_SESSION_TOKEN": "token",
     }
-    login.expired, login.holds_for = "OLD", 25
+    login.expired = "OLD"
     login.start("run", SOURCE, TARGET, "-w", "2").ends(
         5, "set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN again"
     ).hides("no answer from")
@@ -272,7 +272,7 @@ def test_refused_keys_end_a_command_at_once(
     login: Login, words: tuple[str, ...], told: str, refusals: int, renewed: tuple[int, str]
 ) -> None:
     """The command ends after one refusal, with what to do, unless the profile has new keys."""
-    login.expired = "OLD"
+    login.expired, login.holds_for = "OLD", 0
     login.refusal = (400, told.partition(":")[0])
     login.start(*words).ends(6, told)
     assert login.in_vain == refusals

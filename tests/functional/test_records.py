@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import ANY
 
@@ -18,7 +17,7 @@ from s3unzip.model import Report, TaskReport, decode
 from s3unzip.runs.run_list import ListedRun, RunWatcher
 from s3unzip.settling.loop import begin_run
 from s3unzip.stores.config import StoreConfig, parse_destination
-from s3unzip.stores.ports import Buffer
+from tests.functional.test_recovery import no_answer
 from tests.support import memory, memory_server, servers
 from tests.support.processes import Program
 from tests.support.zips import Entry, build, seal_aes, with_wrong_crc
@@ -302,29 +301,19 @@ def test_tasks_add_up_as_they_end(world: memory.World) -> None:
     assert seen.progress.first_object is not None
 
 
-class _UnreadableBucket(memory.MemoryBucket):
-    """A bucket whose objects cannot be read by `read` while `is_down` is set."""
-
-    is_down = False
-
-    def read(self, key: str, span: tuple[int, int] | None = None) -> Iterator[Buffer]:
-        if self.is_down:
-            raise ServiceFaultError("no answer")
-        return super().read(key, span)
-
-
-def test_a_fault_costs_no_failure_of_a_watched_run(world: memory.World) -> None:
+def test_a_fault_costs_no_failure_of_a_watched_run(
+    world: memory.World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The look after the one that met the fault tells the failures of all tasks."""
-    bucket = world.buckets.records = _UnreadableBucket()
     step = begin_run(world.request(build(with_wrong_crc("bad", b"x"))), world.context)
     records = world.records(step.next.run)
     watcher = RunWatcher(records)
     assert not watcher.read().failures
     run_task(records.read_plan().run, step.next.tasks[0], world.context)
-    bucket.is_down = True
-    with pytest.raises(ServiceFaultError):
-        watcher.read()
-    bucket.is_down = False
+    with monkeypatch.context() as patch:
+        patch.setattr(world.buckets.records, "read", no_answer)
+        with pytest.raises(ServiceFaultError):
+            watcher.read()
     assert [failure.key for failure in watcher.read().failures] == ["archive/bad"]
 
 

@@ -367,7 +367,8 @@ FEW_AND_LARGE = build(
 )
 
 
-def _fail(*_: object, **__: object) -> NoReturn:
+def no_answer(*_: object, **__: object) -> NoReturn:
+    """Raise what a call of a store that is down ends with."""
     raise ServiceFaultError("no answer")
 
 
@@ -394,9 +395,9 @@ def test_a_run_waits_for_its_stores_once(
     world.tune(puts_in_flight=1, parts_in_flight=1)
     request = world.request(FEW_AND_LARGE, Options(on_conflict=OnConflict.NEVER))
     for name in failing:
-        monkeypatch.setattr(world.out, name, _fail)
+        monkeypatch.setattr(world.out, name, no_answer)
     if not failing:
-        monkeypatch.setattr(MemorySource, "stream", _fail)
+        monkeypatch.setattr(MemorySource, "stream", no_answer)
     report = world.machine.run(request)
     assert (report.verdict, report.reason) == (Verdict.FAILED, "service-fault")
     # The clock adds the waits of threads that wait at once. Two budgets would be a second round.
