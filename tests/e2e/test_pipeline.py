@@ -52,22 +52,20 @@ def contents(prefix: str, entries: Iterable[Entry]) -> dict[str, bytes]:
     return {f"{prefix}{entry.raw_name.decode()}": entry.content for entry in entries}
 
 
-def put_event(
-    pipeline: DeployedPipeline, key: str, times: int = 1, put_at: str = "2026-01-01T00:00:00Z"
-) -> None:
-    """Queue EventBridge's event of an archive, as often as wanted, as the rule would."""
+def put_event(pipeline: DeployedPipeline, key: str) -> None:
+    """Queue EventBridge's event of an archive, as the rule would."""
     body = json.dumps(
         {
             "source": "aws.s3",
             "detail-type": "Object Created",
-            "time": put_at,
+            "time": "2026-01-01T00:00:00Z",
             "detail": {
                 "bucket": {"name": pipeline.outputs["IngestBucket"]},
                 "object": {"key": key, "size": 1, "etag": "stale", "sequencer": "00"},
             },
         }
     )
-    send(pipeline, [body] * times)
+    send(pipeline, [body])
 
 
 def send(pipeline: DeployedPipeline, bodies: list[str]) -> None:

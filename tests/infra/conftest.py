@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -91,9 +91,9 @@ def _part_of(value: Any, wanted: Any) -> Any:
     return {name: _part_of(value.get(name), one) for name, one in wanted.items()}
 
 
-def wildcards(prefix: str = "", suffixes: Sequence[str] = (".zip", ".ZIP", ".Zip")) -> list[Any]:
+def wildcards(prefix: str = "") -> list[Any]:
     """Return what a rule says of the keys that start runs."""
-    return [{"wildcard": f"{prefix}*{suffix}"} for suffix in suffixes]
+    return [{"wildcard": f"{prefix}*{suffix}"} for suffix in (".zip", ".ZIP", ".Zip")]
 
 
 @pytest.fixture(scope="session")

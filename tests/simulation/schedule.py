@@ -154,7 +154,6 @@ class FailedScheduleError(AssertionError):
 class Ended:
     """What one schedule was."""
 
-    seed: int
     steps: int
     injected: tuple[str, ...]  # what went wrong
     trace: tuple[str, ...]
@@ -182,7 +181,7 @@ def run_seed(seed: int, skipped: frozenset[int] = frozenset()) -> Ended:
     except (ViolationError, StuckError) as error:
         told = _describe(seed, error, world, rule, versions)
         raise FailedScheduleError(told, str(error).split(" -- ", 1)[0], faults.number) from error
-    return Ended(seed, world.scheduler.steps, tuple(faults.injected), tuple(world.trace))
+    return Ended(world.scheduler.steps, tuple(faults.injected), tuple(world.trace))
 
 
 def _choose_tuning(world: World, kind: int, given: Mapping[str, float]) -> Tuning:
