@@ -8,7 +8,7 @@ import pytest
 
 from s3unzip.aws import events, telemetry
 from s3unzip.settings import Variable
-from tests.simulation.archives import SAME_STEM, Recipe
+from tests.simulation.archives import SAME_STEM, STEM, Recipe
 from tests.simulation.promises import COMPLETED, RUN_FAILED
 from tests.simulation.schedule import (
     DELETED,
@@ -239,11 +239,9 @@ def test_an_equal_id_of_another_archive_is_a_dead_letter(tail: int) -> None:
     ):
         patch.setattr("s3unzip.run_ids.DIGEST_DIGITS", 0)
         stage.world.promises.equal_ids = True
-        puts = list[Callable[[], object]]()
-        for number, key in enumerate(SAME_STEM[:2]):  # two archives of one name
-            prefix = f"out/{key.removesuffix('.zip')}/"
-            puts.append(partial(stage.put, Recipe(10 + number, small=3), key, prefix))
-        stage.play(*puts)
+        first = partial(stage.put, Recipe(10, small=3), SAME_STEM[0], f"out/a/{STEM}/")
+        second = partial(stage.put, Recipe(11, small=3), SAME_STEM[1], f"out/b/{STEM}/")
+        stage.play(first, second)  # two archives of one name
         assert stage.services.refused() <= {SAME_STEM[0], SAME_STEM[1]}
         assert len(stage.services.dead_letters) == 1
         (run,) = stage.runs.values()
