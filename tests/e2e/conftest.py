@@ -13,7 +13,6 @@ import pytest
 
 from embedded.deploy import Assembly, start_aws
 from embedded.pipeline import DeployedPipeline
-from s3unzip.model import Report
 from tests.support import assemblies, processes, servers, zips
 
 
@@ -119,13 +118,3 @@ def await_value(pipeline: DeployedPipeline, find: Callable[[], T | None]) -> T:
         if value := find():
             return value
     raise AssertionError(pipeline.logs())
-
-
-def await_report(pipeline: DeployedPipeline, run: str, members: int) -> Report:
-    """Return the report of a run as soon as it says that so many members were extracted."""
-
-    def find() -> Report | None:
-        report = pipeline.find_report(run)
-        return report if report is not None and report.extracted == members else None
-
-    return await_value(pipeline, find)

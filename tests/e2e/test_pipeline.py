@@ -28,7 +28,6 @@ from s3unzip.model import OnConflict, Report, Verdict, decode
 from s3unzip.operate.doctor import ACCOUNT_CHECKS
 from s3unzip.settings import KIB, METRICS, MIB, Variable
 from tests.e2e.conftest import (
-    await_report,
     await_value,
     find_function,
     members_of,
@@ -241,17 +240,6 @@ def test_run_above_the_cost_limit(pipeline: DeployedPipeline, limit: str, body: 
 NEXT = re.compile(r'"archive not taken".*?"next_seconds": ?([0-9.]+)')
 
 
-def start_held(pipeline: DeployedPipeline, key: str, body: bytes) -> str:
-    """Put an archive whose run finds no worker; return the run when its execution is at work."""
-    pipeline.put(key, body)
-
-    def find() -> str | None:
-        run = pipeline.find_run(key)
-        return run if run is not None and pipeline.status(run) == "RUNNING" else None
-
-    return await_value(pipeline, find)
-
-
 def test_run_that_fails_goes_on_with_a_new_event(pipeline: DeployedPipeline) -> None:
     """Tasks that fail in three rounds end the run FAILED; the archive's event again resumes it."""
     with with_variables(pipeline, "intake", STATE_MACHINE):
@@ -259,14 +247,15 @@ def test_run_that_fails_goes_on_with_a_new_event(pipeline: DeployedPipeline) -> 
             report = pipeline.extract("fails.zip", build(*members_of(10)))
         assert (report.verdict, report.missing, report.rounds) == (Verdict.FAILED, 10, 3)
         put_event(pipeline, "fails.zip")
-        assert await_report(pipeline, report.run, 10).verdict is Verdict.COMPLETED
+        wait_until_idle(pipeline)  # the next execution has begun
+        resumed = await_value(pipeline, lambda: pipeline.report(report.run))
+    assert (resumed.verdict, resumed.extracted) == (Verdict.COMPLETED, 10)
     assert pipeline.members("fails/") == contents("fails/", members_of(10))
     listed = pipeline.client("stepfunctions").list_executions(
         stateMachineArn=pipeline.outputs["StateMachineArn"]
     )
     names = {execution["name"] for execution in listed["executions"]}
     assert run_ids.execution_name(f"{report.run}-r2") in names
-    wait_until_idle(pipeline)
 
 
 @pytest.mark.parametrize(("seconds", "said"), [(0, "run has a report"), (60, "archive")])
@@ -302,7 +291,8 @@ def test_replaced_archive(pipeline: DeployedPipeline) -> None:
     newer = [Entry(f"f{n}.txt", b"newer" * 100, DEFLATE) for n in range(6)]
     with without_workers(pipeline, "extract"):
         with with_variables(pipeline, "intake", STATE_MACHINE):
-            run = start_held(pipeline, "replaced.zip", build(*older))
+            pipeline.put("replaced.zip", build(*older))
+            run = await_value(pipeline, lambda: pipeline.find_run("replaced.zip"))
         pipeline.put("replaced.zip", build(*newer))
         await_value(pipeline, lambda: len(pipeline.member_keys("replaced/")) == len(newer))
     assert await_value(pipeline, lambda: pipeline.report(run)).extracted == 12
