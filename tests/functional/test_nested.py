@@ -75,7 +75,7 @@ def test_each_is_a_run_of_its_own() -> None:
     assert [nested] == tree.nested
     report = decode(tree.world.buckets.run_store(str(nested.run)).read("report.json"), Report)
     assert (report.verdict, report.source.key) == (Verdict.COMPLETED, "archive/inner.zip")
-    assert report.pin == tree.world.out.head_source(report.source)
+    assert report.pin == tree.world.out.tail(report.source, 0).pin
 
 
 @pytest.mark.parametrize(

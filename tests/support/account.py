@@ -13,7 +13,6 @@ import io
 import json
 import sys
 import urllib.request
-import zipfile
 from dataclasses import dataclass, field
 from functools import cache
 from threading import Lock
@@ -31,6 +30,7 @@ from werkzeug.test import run_wsgi_app
 
 from s3unzip.settings import Variable
 from tests.support.servers import HOST, Asked, Reply
+from tests.support.zips import Entry, build
 
 OWNER = "123456789012"  # the account that owns all buckets of moto
 
@@ -218,16 +218,13 @@ class Account:
         )
 
     def _make_function(self) -> str:
-        code = io.BytesIO()
-        with zipfile.ZipFile(code, "w") as archive:
-            archive.writestr("nothing.py", "")
         return str(
             self.client("lambda").create_function(
                 FunctionName="plan",
                 Runtime="python3.13",
                 Role=ROLE,
                 Handler="nothing.handler",
-                Code={"ZipFile": code.getvalue()},
+                Code={"ZipFile": build(Entry("nothing.py"))},
                 Environment={"Variables": self.variables},
             )["FunctionName"]
         )

@@ -110,13 +110,9 @@ class MemoryBucket:
 
     def tail(self, location: Location, length: int) -> Tail:
         stored = self._stored(location.key)
-        return Tail((stored.body[-length:] if length else b""), self._pin(stored), stored.modified)
-
-    def head_source(self, location: Location) -> Pin:
-        return self._pin(self._stored(location.key))
-
-    def _pin(self, stored: Stored) -> Pin:
-        return Pin(len(stored.body), stored.etag, None if self.versions is None else stored.etag)
+        version = None if self.versions is None else stored.etag
+        pin = Pin(len(stored.body), stored.etag, version)
+        return Tail((stored.body[-length:] if length else b""), pin, stored.modified)
 
     # Destination
 

@@ -39,12 +39,7 @@ class MemoryS3(HttpServer):
         self.spoil: Callable[[Asked], Reply | None] = lambda _: None
         self._lock = threading.Lock()
         for name in names:
-            self._create_bucket(name)
-
-    def _create_bucket(self, name: str) -> None:
-        self.buckets[name] = bucket = MemoryBucket()
-        bucket.part_limits = PartLimits()
-        bucket.neighbours = self.buckets
+            self.buckets[name] = MemoryBucket(part_limits=PartLimits(), neighbours=self.buckets)
 
     def answer(self, asked: Asked) -> Reply:
         try:
@@ -184,14 +179,14 @@ def _copy(
 ) -> model.Part:
     name, _, key = unquote(asked.headers["x-amz-copy-source"]).lstrip("/").partition("/")
     source = model.Location("s3", name, key)
-    pin = buckets[name].head_source(source)
+    pin = buckets[name].tail(source, 0).pin
     first, last = asked.headers["x-amz-copy-source-range"].removeprefix("bytes=").split("-")
     span = ByteRange(int(first), int(last) + 1)
     return bucket.copy_part(upload, number, 0, source, pin, span)
 
 
 def _read(bucket: MemoryBucket, asked: Asked) -> Reply:
-    pin = bucket.head_source(model.Location("s3", asked.bucket, asked.key))
+    pin = bucket.tail(model.Location("s3", asked.bucket, asked.key), 0).pin
     if asked.headers.get("if-match") not in {None, pin.etag}:  # the port pins every read by it
         raise RefusalError(412, "PreconditionFailed")
     stored = bucket.objects[asked.key]
