@@ -26,7 +26,7 @@ from infra import RefusedError
 from infra.environment import Environment
 from infra.reasons import listed
 from s3unzip.model import Location
-from s3unzip.run_ids import run_stem
+from s3unzip.run_ids import run_of_execution, run_stem
 from s3unzip.settings import SERVICE
 
 # CDK's bootstrap writes its version here (CDK guide, "Customize CDK bootstrapping").
@@ -385,19 +385,14 @@ def list_runs(
         stateMachineArn=stack.outputs["StateMachineArn"],
         maxResults=100,  # the latest ones
     )
-    name_beginning = id_beginning.replace("/", "-")  # names of executions are ids without slashes
-    executed = {
-        id_beginning + row["name"].removeprefix(name_beginning)
-        for row in executions["executions"]
-        if row["name"].startswith(name_beginning)
-    }
+    executed = {run_of_execution(row["name"]) for row in executions["executions"]}
     prefix = f"{stack.outputs.get('WorkPrefix', '')}runs/"
     objects = account.client("s3").list_objects_v2(
         Bucket=stack.outputs["WorkBucket"], Prefix=prefix + id_beginning
     )
     # A key is PREFIX/DAY/REST_OF_ID/NAME; intake leaves records of small archives without an
     # execution.
-    return executed | {
+    return {run for run in executed if run.startswith(id_beginning)} | {
         "/".join(row["Key"].removeprefix(prefix).split("/", 2)[:2])
         for row in objects.get("Contents", ())
     }
