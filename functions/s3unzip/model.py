@@ -522,7 +522,6 @@ class Next(Struct, frozen=True, omit_defaults=True):
     next: Literal["few", "many", "done"]  # next is a round of few or many tasks, or the end
     round: int = 0  # number of the round, whose tasks are in rounds/NN.jsonl
     tasks: tuple[Task, ...] = ()  # the tasks of the round, if there are few
-    list: str = ""  # the key of the round's list in the work bucket, if the round has many tasks
     workers: int = 1  # number of concurrent tasks
     done: int = 0  # tasks ended and members recorded before this round
     idle: int = 0  # number of consecutive rounds before this one without any progress

@@ -340,14 +340,17 @@ def test_transitions(dev: Synthesized) -> None:
 
 
 def test_data_is_what_the_functions_return(dev: Synthesized) -> None:
-    """Every path of the definition is a field of `Next`; steps get all of it and give all of it."""
+    """Each path of the definition is a field of `Next` or the key of the list.
+
+    Steps get all of the data and give all of it.
+    """
     states = _states_of(dev)
     few, many = states["Few tasks"], states["Many tasks"]
     paths = {
         *(few["ItemsPath"], few["MaxConcurrencyPath"], many["MaxConcurrencyPath"]),
         *(few["ItemSelector"]["run.$"], many["ItemReader"]["Parameters"]["Key.$"]),
     }
-    assert {path.removeprefix("$.") for path in paths} <= set(model.Next.__struct_fields__)
+    assert {path.removeprefix("$.") for path in paths} <= {*model.Next.__struct_fields__, "list"}
     given = [name for name, one in states.items() if "Payload.$" in one.get("Parameters", ())]
     assert (
         {name: states[name]["Parameters"]["Payload.$"] for name in given},

@@ -99,15 +99,16 @@ class Execution(NamedTuple):
 
 
 def machine_data(state: Next, config: LambdaConfig) -> dict[str, Any]:
-    """Return the data of the state machine: the fields of `state`, with the whole key of its list.
+    """Return the data of the state machine: the fields of `state`, and the key of the round's list.
 
+    Only a round with many tasks has the key, because a Distributed Map reads the list.
     From round `INLINE_ROUNDS` on, few tasks also use a Distributed Map, to bound the history.
     """
     if state.next == "few" and state.round >= INLINE_ROUNDS:
-        state = replace(state, next="many", tasks=(), list=round_name(state.round))
+        state = replace(state, next="many", tasks=())
     data: dict[str, Any] = {"tasks": [], "workers": 1, **to_builtins(state)}  # omits their defaults
-    if state.list:
-        data["list"] = f"{config.work.key}{RUNS}{state.run}/{state.list}"
+    if state.next == "many":
+        data["list"] = f"{config.work.key}{RUNS}{state.run}/{round_name(state.round)}"
     return data
 
 

@@ -44,7 +44,7 @@ from s3unzip.planning.cut import choose_workers, order_tasks
 from s3unzip.planning.plan import Plan, make_plan
 from s3unzip.planning.reading import Reading, read_tail
 from s3unzip.run_ids import check_same_archive, run_id
-from s3unzip.runs.records import PAGE, RECORD_UNREADABLE, REPORT, STOP, RunRecords, round_name
+from s3unzip.runs.records import PAGE, RECORD_UNREADABLE, REPORT, STOP, RunRecords
 from s3unzip.runs.step import RUN_FAULTS, Step, stop_for
 from s3unzip.settling.report import (
     make_report,
@@ -443,8 +443,8 @@ def _end_run(
 def _state_for_round(
     records: RunRecords, tasks: Sequence[Task], number: int, context: Context
 ) -> Next:
-    """Return the state before a round, with its tasks or, if it has many, the name of its list."""
+    """Return the state before a round, with its tasks unless it has many."""
     workers = choose_workers(tasks, context.tuning)
     if len(tasks) <= context.tuning.max_few_tasks:
         return Next(records.run, "few", number, tuple(tasks), workers=workers)
-    return Next(records.run, "many", number, list=round_name(number), workers=workers)
+    return Next(records.run, "many", number, workers=workers)
