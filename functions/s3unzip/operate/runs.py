@@ -386,11 +386,7 @@ class DeployedRuns(RunList):
         if last_state != RUNNING:
             return False
         name = execution_name(run, number)
-        try:
-            self.ask("states:StopExecution", executionArn=self._arn(name), cause="s3unzip abort")
-        except S3UnzipError:
-            if self._find_state(name) == RUNNING:  # otherwise the execution has just ended
-                raise
+        self.ask("states:StopExecution", executionArn=self._arn(name), cause="s3unzip abort")
         deadline = time.monotonic() + SHOWN_SECONDS
         while (state := self._find_state(name)) == RUNNING:
             if time.monotonic() > deadline:
