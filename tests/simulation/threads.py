@@ -67,7 +67,6 @@ class Condition:
     def __init__(self, lock: Lock | None = None) -> None:
         self._lock = lock or Lock()
         self._waiters = Waiters()
-        self.notify = partial(self._waiters.wake, 1)
         self.notify_all = self._waiters.wake
 
     def __enter__(self) -> None:
@@ -75,6 +74,9 @@ class Condition:
 
     def __exit__(self, *raised: object) -> None:
         self._lock.__exit__()
+
+    def notify(self, n: int = 1) -> None:
+        self._waiters.wake(n)
 
     def wait(self, timeout: float | None = None) -> bool:
         self._lock.__exit__()
