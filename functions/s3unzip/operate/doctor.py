@@ -36,6 +36,7 @@ ALARM = "AWS::CloudWatch::Alarm"
 MAX_NAMES = 100  # maximum number of alarms in one DescribeAlarms request
 MAX_SHARE = 0.9  # maximum share of the available concurrency; the other functions need the rest
 QUOTA = "ask for more: Service Quotas, AWS Lambda, Concurrent executions (L-B99A9384)"
+UNRESERVE = "aws lambda delete-function-concurrency --function-name"
 SET_EMAIL = "set alarms.email in the environment's file and deploy, or add your own action"
 
 
@@ -88,7 +89,7 @@ def check_version(runs: DeployedRuns) -> Answer:
 
 
 def check_concurrency(runs: DeployedRuns) -> Answer:
-    """Does the account's concurrency limit allow ``runs.max_workers`` concurrent workers?
+    """May Lambda call each function, and ``runs.max_workers`` workers at the same time?
 
     The quota of an account is 1,000, or 10 for a new account. Lambda keeps at least 100 unreserved:
     https://docs.aws.amazon.com/lambda/latest/dg/lambda-concurrency.html
@@ -96,9 +97,11 @@ def check_concurrency(runs: DeployedRuns) -> Answer:
     limits = runs.ask("lambda:GetAccountSettings", "AccountLimit")
     unreserved = limits["UnreservedConcurrentExecutions"]
     extract = runs.resource_names(FUNCTION, "FunctionsExtract")[0]
-    reserved = runs.ask("lambda:GetFunctionConcurrency", FunctionName=extract).get(
-        "ReservedConcurrentExecutions"
-    )
+    stopped = " ".join(name for name, limit in runs.reserved_concurrency.items() if limit == 0)
+    if stopped:
+        problem = f"the reserved concurrency of {stopped} is 0, so Lambda does not call it"
+        return Answer(FAILURE, problem, f"for NAME in {stopped}; do {UNRESERVE} $NAME; done")
+    reserved = runs.reserved_concurrency[extract]
     max_workers = runs.config.tuning.max_workers
     available = unreserved
     pool = "unreserved"
@@ -108,7 +111,7 @@ def check_concurrency(runs: DeployedRuns) -> Answer:
         pool = "reserved for extract"
         advice = (
             "raise functions.extract.reserved_concurrency; a limit that was set in the console "
-            f"stays until aws lambda delete-function-concurrency --function-name {extract}"
+            f"stays until {UNRESERVE} {extract}"
         )
     state = (
         f"a run may have {show_count(max_workers, 'worker')}; {available:,} are {pool}, "
@@ -332,11 +335,10 @@ def check_notifications(runs: DeployedRuns) -> Answer:
     https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_DescribeAlarmHistory.html
     """
     for alarm in _read_alarms(runs):
-        name = alarm["AlarmName"]
         actions = runs.ask(
             "cloudwatch:DescribeAlarmHistory",
             "AlarmHistoryItems",
-            AlarmName=name,
+            AlarmName=alarm["AlarmName"],
             HistoryItemType="Action",
             MaxRecords=1,
         )
@@ -344,7 +346,7 @@ def check_notifications(runs: DeployedRuns) -> Answer:
             if action["HistorySummary"].startswith("Failed"):
                 return Answer(
                     FAILURE,
-                    f"{name}: {action['HistorySummary']}",
+                    f"{alarm['AlarmName']}: {action['HistorySummary']}",
                     "let the policies of the topic and its key allow cloudwatch.amazonaws.com",
                 )
     return Answer(OK, "no notification of an alarm failed")

@@ -46,6 +46,7 @@ from s3unzip.stores.open import OpenedStores
 from s3unzip.stores.s3.aws_session import AwsSession
 from s3unzip.stores.s3.botocore_clients import let_requester_pay, translate_client_error
 from s3unzip.stores.s3.session import Session
+from s3unzip.version import __version__
 
 PAYER_OUTPUT = "IngestPayer"  # output of a stack that reads archives as the requester who pays
 # Maximum time until DescribeExecution shows that an execution has been started or stopped.
@@ -213,6 +214,16 @@ class DeployedRuns(RunList):
         return names
 
     @cached_property
+    def reserved_concurrency(self) -> dict[str, int | None]:
+        """The reserved concurrency of each function, by the function's name; None: it has none."""
+        return {
+            function: self.ask("lambda:GetFunctionConcurrency", FunctionName=function).get(
+                "ReservedConcurrentExecutions"
+            )
+            for function in self.resource_names("AWS::Lambda::Function", "Functions")
+        }
+
+    @cached_property
     def variables(self) -> dict[str, str]:
         """The environment variables of the plan function."""
         return dict(
@@ -224,7 +235,14 @@ class DeployedRuns(RunList):
     @cached_property
     def config(self) -> LambdaConfig:
         """The settings shared by all runs of the environment."""
-        return read_config(self.variables)
+        try:
+            return read_config(self.variables)
+        except UsageError as error:
+            raise UsageError(
+                f"the functions of {self.stack['StackName']}: {error}. They are of version "
+                f"{self.outputs.get('Version', 'unknown')}, and this command is of {__version__}: "
+                "use the same version"
+            ) from None
 
     def connections(self, run: str) -> StoreConfig:  # noqa: ARG002 - the same for all runs
         """Return how commands reach the stores; the settings of a run are for the functions."""

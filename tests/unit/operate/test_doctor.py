@@ -87,18 +87,29 @@ def test_the_deployed_version_is_checked(
 @pytest.mark.parametrize(
     ("limits", "workers", "expected", "word"),
     [
-        ((1_000, 1_000, None), 800, OK, "800"),
-        ((1_000, 1_000, None), 950, WARNING, "leave too few"),
-        ((10, 10, None), 100, FAILURE, "lower runs.max_workers to 9,"),
-        ((1_000, 600, 400), 400, OK, "400 are reserved for extract"),
-        ((1_000, 600, 300), 400, FAILURE, "raise functions.extract.reserved_concurrency"),
+        ((1_000, 1_000, {}), 800, OK, "800"),
+        ((1_000, 1_000, {}), 950, WARNING, "leave too few"),
+        ((10, 10, {}), 100, FAILURE, "lower runs.max_workers to 9,"),
+        ((1_000, 600, {"extract": 400}), 400, OK, "400 are reserved for extract"),
+        (
+            (1_000, 600, {"extract": 300}),
+            400,
+            FAILURE,
+            "raise functions.extract.reserved_concurrency",
+        ),
         # Somebody has pressed "Throttle" in the console; a deployment does not undo it.
-        ((1_000, 600, 0), 400, FAILURE, "delete-function-concurrency --function-name extract"),
+        (
+            (1_000, 600, {"extract": 0, "plan": 0}),
+            400,
+            FAILURE,
+            "for NAME in extract plan; do aws lambda delete-function-concurrency",
+        ),
+        ((1_000, 600, {"plan": 0}), 400, FAILURE, "concurrency of plan is 0, so Lambda"),
     ],
 )
 def test_the_concurrency_of_the_account_is_checked(
     runs: DeployedRuns,
-    limits: tuple[int, int, int | None],
+    limits: tuple[int, int, dict[str, int]],
     workers: int,
     expected: CheckStatus,
     word: str,
@@ -114,10 +125,8 @@ def test_the_concurrency_of_the_account_is_checked(
     def answer(asked: Asked) -> Reply:
         if "account-settings" in asked.path:
             return Reply(200, json.dumps({"AccountLimit": account_limit}).encode())
-        if limits[2] is None:
-            return Reply(200, b"{}")
-        assert "/functions/extract/" in asked.path
-        return Reply(200, json.dumps({"ReservedConcurrentExecutions": limits[2]}).encode())
+        reserved = limits[2].get(asked.path.split("/")[3])  # /2019-09-30/functions/NAME/...
+        return Reply(200, json.dumps({"ReservedConcurrentExecutions": reserved}).encode())
 
     with answering(runs, answer, "lambda"):
         check(runs, "concurrency", expected, word)

@@ -217,6 +217,13 @@ def test_stacks_that_are_not_as_they_should_be(
         DeployedRuns(env, StoreConfig(endpoint_url=account.url, profile=profile))
 
 
+def test_settings_of_another_version_are_refused_with_both_versions(runs: DeployedRuns) -> None:
+    """The variable is one of the functions, not of the operator's shell."""
+    runs.variables[Variable.OPTIONS] = '{"on_conflict": "merge"}'
+    with pytest.raises(UsageError, match=r"of s3unzip-dev: .*'merge'.* are of version 0\.0\.0"):
+        list_archives(["s3://arrivals/"], runs)
+
+
 def test_a_small_run_records_the_nested_archives_that_it_refuses(
     deploy: Callable[..., Site],
 ) -> None:
