@@ -26,9 +26,9 @@ from tests.corpus.labels import (
 from tests.support.zips import (
     BZIP2,
     DEFLATE,
-    DEFLATE64,
     DESCRIPTORS,
     LZMA,
+    METHODS,
     STORED,
     XZ,
     ZSTD,
@@ -37,16 +37,7 @@ from tests.support.zips import (
     seal_zipcrypto,
 )
 
-NAMES = {
-    STORED: "stored",
-    DEFLATE: "deflate",
-    DEFLATE64: "deflate64",
-    BZIP2: "bzip2",
-    LZMA: "lzma",
-    ZSTD: "zstd",
-    XZ: "xz",
-}
-CODED = [method for method in NAMES if method != STORED]
+CODED = [method for method in METHODS if method != STORED]
 SECRET = b"p\xc3\xa4ss word\x7f"
 OPENING = Policy(password=SECRET)
 LITTLE_MEMORY = Policy(limits=Limits(decoder_memory=1 << 20))
@@ -92,19 +83,19 @@ def _seal(method: int, cipher: str, content: bytes = TEXT) -> Member:
 
 SOUND = {
     **{
-        f"{NAMES[method]}, {form}": _describe(method, form)
-        for method in NAMES
+        f"{METHODS[method]}, {form}": _describe(method, form)
+        for method in METHODS
         for form in (None, *DESCRIPTORS)
     },
     **{
         f"{cipher}, all methods": unread(
-            "bsdtar", archive(*(_seal(method, cipher) for method in NAMES), policy=OPENING)
+            "bsdtar", archive(*(_seal(method, cipher) for method in METHODS), policy=OPENING)
         )
         for cipher in SEALS
     },
     **{
-        f"large, {NAMES[method]}": archive(Member("large.txt", LARGE, method), B)
-        for method in NAMES
+        f"large, {METHODS[method]}": archive(Member("large.txt", LARGE, method), B)
+        for method in METHODS
     },
     **{
         f"{form}, {name}": archive(
@@ -120,14 +111,14 @@ SOUND = {
         }.items()
     },
     **{
-        f"{NAMES[method]}, one stream after the other": unread(
+        f"{METHODS[method]}, one stream after the other": unread(
             NOT_CHAINED[method],
             archive(Member("m.txt", b"one two", method, data=b"".join(streams)), A),
         )
         for method, streams in CHAINED.items()
     },
     **{
-        f"{NAMES[method]}, a stream that ends far inside of what came": unread(
+        f"{METHODS[method]}, a stream that ends far inside of what came": unread(
             NOT_CHAINED[method],
             archive(
                 Member(
@@ -155,13 +146,13 @@ SOUND = {
         "7zz", archive(Member("m.txt", TEXT, LZMA, local={"flags": 0}, central={"flags": 0}), A)
     ),
     "empty, deflated": archive(Member("empty", method=DEFLATE), A),
-    "empty, other methods": unread("7zz", archive(*(Member(NAMES[m], method=m) for m in CODED))),
+    "empty, other methods": unread("7zz", archive(*(Member(METHODS[m], method=m) for m in CODED))),
     "large, ZipCrypto": archive(_seal(DEFLATE, "ZipCrypto", LARGE), B, policy=OPENING),
     "large, AES": archive(_seal(DEFLATE, "AE-2, 256 bits", LARGE), B, policy=OPENING),
     "more memory than there is": unread(
         "zipfile unzip bsdtar",
         archive(
-            *(Member(NAMES[m], TEXT, m) for m in CODED),
+            *(Member(METHODS[m], TEXT, m) for m in CODED),
             policy=Policy(limits=Limits(decoder_memory=1 << 70)),
         ),
     ),

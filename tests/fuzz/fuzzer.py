@@ -535,7 +535,7 @@ def run_local(data: bytes, chance: Random) -> bool:
 
 def run_codecs(data: bytes, chance: Random) -> bool:
     """Decode a stream of some method, whole and in steps: both must say the same."""
-    method, policy = chance.choice(METHODS), chance.choice(POLICIES)
+    method, policy = chance.choice([*METHODS]), chance.choice(POLICIES)
     seeds = _stream_seeds(method)
     if chance.random() < 0.98:
         stream, content = chance.choice(seeds)

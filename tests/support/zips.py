@@ -31,7 +31,10 @@ from Crypto.Cipher import AES
 Fields = Mapping[str, int | bytes]
 
 STORED, DEFLATE, DEFLATE64, BZIP2, LZMA, ZSTD, XZ = 0, 8, 9, 12, 14, 93, 95
-METHODS = (STORED, DEFLATE, DEFLATE64, BZIP2, LZMA, ZSTD, XZ)
+METHODS = {  # the methods that we read, with their names
+    STORED: "stored", DEFLATE: "deflate", DEFLATE64: "deflate64", BZIP2: "bzip2", LZMA: "lzma",
+    ZSTD: "zstd", XZ: "xz",
+}  # fmt: skip
 
 # APPNOTE 4.3.7, 4.3.12, 4.3.16, 4.3.14 and 4.3.15: field names and struct formats.
 _BOTH = {
