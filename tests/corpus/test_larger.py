@@ -20,13 +20,11 @@ if not LABELS:
         allow_module_level=True,
     )
 
-SMALL = 20_000
 BY_PATH = {label.path: label for label in LABELS}
-each_label = pytest.mark.parametrize("label", LABELS, ids=BY_PATH)
 
 
 @pytest.mark.parametrize("way", ["core", "members", "batches"])
-@each_label
+@pytest.mark.parametrize("label", LABELS, ids=BY_PATH)
 def test_as_labelled(label: ArchiveLabel, way: str) -> None:
     """Outcome, keys, sizes and contents are the labelled ones, or the difference is listed.
 
@@ -34,14 +32,6 @@ def test_as_labelled(label: ArchiveLabel, way: str) -> None:
     """
     lines = compare(label, WAYS[way](Archive(raw=label.read())))
     assert bool(lines) == (label.path in read_differences()), lines
-
-
-@pytest.mark.parametrize("length", [1, 13])
-@each_label
-def test_cut(label: ArchiveLabel, length: int) -> None:
-    """Read in small pieces, the end of every archive gives the same."""
-    raw = label.read()[-SMALL:]
-    assert extract(raw, cut=Cut(length)) == extract(raw)
 
 
 @pytest.mark.parametrize(
