@@ -485,33 +485,28 @@ def test_a_lost_event_is_queued_again(site: Site) -> None:
     assert find_missing(site.runs, 0.0).unsettled == ()
 
 
-@pytest.fixture
-def split(deploy: Callable[..., Site]) -> Callable[..., tuple[Site, str]]:
-    """A function that deploys the environment, and puts a split archive of three parts into it."""
-
-    def put(**variables: str) -> tuple[Site, str]:
-        site = deploy(**variables)
-        parts = build_split(Entry("a", b"a" * 500), sizes=[200, 200])
-        names = part_names("split", 3)
-        for name, part in zip(names, parts, strict=True):
-            site.account.put(name, part)
-        return site, site.notify(names[-1])
-
-    return put
+def _begin_split(site: Site) -> str:
+    """Put a split archive of three parts; return its run if it is not done at once."""
+    parts = build_split(Entry("a", b"a" * 500), sizes=[200, 200])
+    names = part_names("split", 3)
+    for name, part in zip(names, parts, strict=True):
+        site.account.put(name, part)
+    return site.notify(names[-1])
 
 
-def test_a_split_archive_has_its_verdict(split: Callable[..., tuple[Site, str]]) -> None:
+def test_a_split_archive_has_its_verdict(site: Site) -> None:
     """Its run is named by all of its parts."""
-    site, run = split()
+    run = _begin_split(site)
     missing = find_missing(site.runs, 0.0)
     assert (missing.running, missing.unsettled) == (1, ())
     site.work(run)
     assert find_missing(site.runs, 0.0).unsettled == ()
 
 
-def test_the_limit_of_parts_is_the_environment_s(split: Callable[..., tuple[Site, str]]) -> None:
+def test_the_limit_of_parts_is_the_environment_s(deploy: Callable[..., Site]) -> None:
     """A split archive with more parts is refused, and its verdict is found."""
-    site, _ = split(S3UNZIP_LIMITS='{"parts": 2}')
+    site = deploy(**{Variable.LIMITS: '{"parts": 2}'})
+    assert not _begin_split(site)
     (listed,) = site.runs.recent(10)
     assert (site.report(listed.run).reason, find_missing(site.runs, 0.0).unsettled) == (
         "too-many-parts",
