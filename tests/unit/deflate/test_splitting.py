@@ -406,11 +406,6 @@ def test_locate_asks_for_bounded_spans() -> None:
     assert wanted[-1][1] == 4_200_000 + LOOKAHEAD
 
 
-def test_first_segment_needs_no_reading() -> None:
-    """The stream begins at bit 0, with any first block."""
-    assert locate(Segmentation(1000, 100), 0, lambda *_: []) == 0
-
-
 @given(st.integers(1, 10**6), st.integers(1, 10**5), st.integers(1, 10**5))
 def test_searches_never_overlap(size: int, step: int, search: int) -> None:
     """Each search is within its own step, so no two segments find the same boundary."""

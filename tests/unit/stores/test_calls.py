@@ -124,14 +124,6 @@ def calls(clock: ManualClock) -> Calls:
     return Calls(clock, 60.0, 4)
 
 
-def test_the_failing_calls_count_in_the_budget(clock: ManualClock) -> None:
-    """A store that lets calls time out ends it as soon as one that refuses them."""
-    call = Faults(clock, 100, seconds=10.0)
-    with pytest.raises(ServiceFaultError):
-        Calls(clock, 25.0, 4).run("get", call)
-    assert call.calls == 3  # the faults come 10, 20 and 30 s after the first call began
-
-
 @pytest.mark.parametrize(
     ("left", "attempts", "end"),
     [(0.0, 1, pytest.raises(ServiceFaultError)), (LONGEST_DELAY, 3, nullcontext())],
