@@ -183,8 +183,7 @@ def test_many_pages(place: Place) -> None:
 def test_replace(place: Place) -> None:
     """A write on the condition of an ETag changes nothing where that is not there."""
     where, destination = place.fill("a", b"1"), place.destination
-    first = destination.head(where.key)
-    assert first is not None
+    (first,) = list_all(destination, where.key)
     destination.replace(where.key, b"2", FACTS, first.etag)
     with pytest.raises(ConflictError, match="a"):
         destination.replace(where.key, b"3", FACTS, first.etag)

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 import pytest
 from msgspec import structs
 
-from s3unzip.model import Location, Pin, Report, Request, Verdict, encode
+from s3unzip.model import Location, Pin, Request, Verdict, encode
 from s3unzip.run_ids import run_id
-from s3unzip.settling.loop import begin_run
 from s3unzip.stores.archives import read_whole_tail
 from s3unzip.stores.ports import ObjectFacts
 from tests.support.memory import OUT, World
@@ -91,16 +90,14 @@ def _fill(world: World, files: Files) -> Request:
 )
 def test_parts_that_are_not_a_whole_archive(world: World, files: Files, said: str) -> None:
     """What is missing or wrong is named, in words about parts."""
-    report = begin_run(_fill(world, files), world.context).report
-    assert isinstance(report, Report)
+    report = world.run_request(_fill(world, files))
     assert report.verdict is Verdict.REJECTED
     assert re.fullmatch(said, f"{report.reason}: {report.message}")
 
 
 def test_a_part_that_comes_later(world: World) -> None:
     """Once all parts are there the archive has another run, which is not refused."""
-    refused = begin_run(_fill(world, _without(SPLIT, "a.z01")), world.context).report
-    assert isinstance(refused, Report)
+    refused = world.run_request(_fill(world, _without(SPLIT, "a.z01")))
     report = world.run_request(_fill(world, SPLIT))
     assert report.verdict is Verdict.COMPLETED
     assert report.run != refused.run

@@ -166,8 +166,7 @@ def _failed(
 @pytest.mark.parametrize("code", sorted(CHECKS.keys() | NOT_FROM_CHECKS.keys()))
 def test_advice_and_next_command_agree(code: str) -> None:
     """For each code, the command in the advice is the one that is offered."""
-    offered = next_command(_failed(code))
-    assert offered is not None
+    offered = next_command(_failed(code)) or ""
     if code in COMMANDS:
         assert COMMANDS[code] in explain(code).advice
         assert offered.startswith(COMMANDS[code].partition(" RUN")[0])

@@ -75,9 +75,8 @@ def test_a_client_is_as_boto3_makes_it(
         theirs = make(service, config=CONFIG, endpoint_url=endpoint_url).meta
         assert (ours.endpoint_url, ours.region_name) == (theirs.endpoint_url, theirs.region_name)
         assert ours.config.retries == theirs.config.retries == RETRIES
-    keys = ours_session.keys.current()
+    keys = ours_session.keys.require()
     expected = theirs_session.get_credentials()
-    assert keys is not None
     assert expected is not None
     assert (keys.access_key, keys.secret_key, keys.token) == expected.get_frozen_credentials()[:3]
     assert (ours_session.region or None, ours_session.settings.ca_bundle) == (
