@@ -4,6 +4,7 @@ import re
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -280,7 +281,10 @@ NO_URLS = (
 )
 
 
-def _ask(url: str, *, by: str, beginning: bool = True) -> S3UnzipError:
+E = TypeVar("E", bound=S3UnzipError)
+
+
+def _ask(url: str, kind: type[E], *, by: str, beginning: bool = True) -> E:
     stores = stores_at(url, check_reachable=beginning)
     source, destination = stores.source(ARCHIVE), stores.destination(ARCHIVE)
     web_archive = Location("https", url.removeprefix("https://"), "a.zip")
@@ -290,7 +294,7 @@ def _ask(url: str, *, by: str, beginning: bool = True) -> S3UnzipError:
         "check": destination.check_reachable,
         "web": lambda: web.WebSource(config.StoreConfig()).tail(web_archive, 10),
     }
-    with pytest.raises(S3UnzipError) as caught:
+    with pytest.raises(kind) as caught:
         calls[by]()
     return caught.value
 
@@ -311,7 +315,7 @@ def test_a_wrong_endpoint_is_told_at_once(by: str) -> None:
                 "s3.eu-wset-1.invalid: there is no host with this name; check --endp",
             ),
         ):
-            refusal = _ask(endpoint, by=by)
+            refusal = _ask(endpoint, StorageError, by=by)
             assert (type(refusal), words in str(refusal)) == (StorageError, True), refusal
 
 
@@ -319,8 +323,7 @@ def test_a_wrong_endpoint_is_told_at_once(by: str) -> None:
 def test_later_it_is_a_fault_that_may_pass(by: str, words: str) -> None:
     """A worker of an active run retries; the message has the cause, and no user of the URL."""
     with nobody() as url:
-        fault = _ask(url.replace("//", "//me:SECRET@"), by=by, beginning=False)
-    assert isinstance(fault, ServiceFaultError)
+        fault = _ask(url.replace("//", "//me:SECRET@"), ServiceFaultError, by=by, beginning=False)
     assert words in str(fault)
     assert "SECRET" not in f"{fault}{fault.trouble}"
 
@@ -340,7 +343,7 @@ def test_a_server_that_answers_is_reachable(
     monkeypatch.setenv(variable, proxy)
     monkeypatch.setenv("no_proxy", direct)
     with HttpServer(lambda asked: Reply(500, b"x", cut=0)) as server:
-        assert "cannot reach" not in str(_ask(server.url, by="obstore"))
+        assert "cannot reach" not in str(_ask(server.url, S3UnzipError, by="obstore"))
         session.Session(
             aws_session.AwsSession(config.StoreConfig(endpoint_url=server.url))
         ).check_bucket("bucket")
@@ -349,7 +352,7 @@ def test_a_server_that_answers_is_reachable(
 def test_an_endpoint_that_says_nothing() -> None:
     """A TLS handshake that is not answered ends when a connection should have been made."""
     with socket.create_server((HOST, 0)) as silent:
-        refusal = _ask(f"https://{HOST}:{silent.getsockname()[1]}", by="obstore")
+        refusal = _ask(f"https://{HOST}:{silent.getsockname()[1]}", StorageError, by="obstore")
     assert type(refusal) is StorageError
     assert ": no answer; check --endp" in str(refusal)
 
@@ -359,8 +362,7 @@ def test_a_proxy_is_not_passed_by(monkeypatch: pytest.MonkeyPatch, by: str) -> N
     """Only the proxy may know the endpoint; an error names both, and no user of the proxy."""
     with nobody() as proxy:
         monkeypatch.setenv("http_proxy", proxy.replace("//", "//me:SECRET@"))
-        fault = _ask("http://no-such-host.invalid", by=by)
-    assert isinstance(fault, ServiceFaultError)
+        fault = _ask("http://no-such-host.invalid", ServiceFaultError, by=by)
     where = f"http://no-such-host.invalid through the proxy {proxy}"
     assert str(fault).endswith(f"; no answer from {where}")
     assert fault.trouble.startswith(f"no answer from {where} (")
@@ -381,14 +383,13 @@ def test_a_proxy_that_refuses_a_tunnel(
     """A proxy that wants a login will want it again; another refusal may pass."""
     with raw_server(_refuse_tunnel("407 Proxy Authentication Required")) as proxy:
         monkeypatch.setenv("https_proxy", f"http://{proxy}")
-        refusal = _ask("https://s3.example", by=by)
+        refusal = _ask("https://s3.example", kind, by=by)
     assert type(refusal) is kind
     assert re.search("HTTP 407.*; the proxy requires a login: write http://USER:P", str(refusal))
     if by in {"obstore", "boto3"}:  # a check reports only what is final
         with raw_server(_refuse_tunnel("502 Bad Gateway")) as proxy:
             monkeypatch.setenv("https_proxy", f"http://{proxy}")
-            fault = _ask("https://s3.example", by=by)
-        assert isinstance(fault, ServiceFaultError)
+            fault = _ask("https://s3.example", ServiceFaultError, by=by)
         assert fault.trouble.endswith(f"through the proxy http://{proxy} (the proxy refuses)")
 
 
@@ -405,8 +406,7 @@ def test_a_proxy_without_a_valid_url_is_refused(
 ) -> None:
     """The message names the variable, and not its value, which may have a password."""
     monkeypatch.setenv("https_proxy", proxy)
-    refusal = _ask("https://store.invalid", by=by)
-    assert isinstance(refusal, UsageError)
+    refusal = _ask("https://store.invalid", UsageError, by=by)
     assert str(refusal) == "https_proxy: not a valid URL; it should look like http://host:port"
 
 
@@ -426,10 +426,9 @@ def test_a_store_that_answers_with_errors_is_named(case: str) -> None:
     """The line for the user names the host, and does not say that it did not answer."""
     reply, trouble = TROUBLES[case]
     with HttpServer(lambda _: reply) as server:
-        fault = _ask(server.url, by="obstore")
+        fault = _ask(server.url, ServiceFaultError, by="obstore")
         if trouble == NOT_AS_S3:  # else a page with an ETag would be taken for the answer to a PUT
-            assert type(_ask(server.url, by="check")) is StorageError
-    assert isinstance(fault, ServiceFaultError)
+            assert type(_ask(server.url, StorageError, by="check")) is StorageError
     assert fault.trouble == trouble.format(server.url)
     assert ("; check --endpoint-url" in str(fault), "no answer" in str(fault)) == (
         trouble == NOT_AS_S3,
@@ -450,7 +449,7 @@ def test_an_untrusted_certificate_is_named(
 ) -> None:
     """The error is final, because retries cannot help; it has the cause and advice."""
     with raw_server(lambda _: None, make_tls(tmp_path)) as host:
-        refusal = _ask(f"https://{host}", by=by, beginning=beginning)
+        refusal = _ask(f"https://{host}", StorageError, by=by, beginning=beginning)
     assert type(refusal) is StorageError
     assert re.search(f"ertificate.*{variable}", str(refusal))
 
