@@ -42,9 +42,6 @@ class Sparse:
                 data[start - want.start : stop - want.start] = piece[start - at : stop - at]
         return bytes(data)
 
-    def tail(self, length: int) -> bytes:
-        return self.read(ByteRange(max(0, self.size - length), self.size))
-
     def write(self, path: Path) -> Path:
         with path.open("wb") as file:
             for at, piece in self.pieces.items():
