@@ -6,7 +6,6 @@ what the builder has put into it.
 """
 
 import hashlib
-from collections import Counter
 from collections.abc import Callable, Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -43,10 +42,6 @@ class Result(Struct, frozen=True):
         if not failed:
             return "extract-all"
         return "extract-none" if failed == len(self.members) else "extract-some"
-
-    def __str__(self) -> str:
-        codes = Counter(member.code for member in self.members.values() if member.code)
-        return f"{self.outcome} {self.code or dict(codes)}, warnings {sorted(self.warnings)}"
 
 
 def extracted(key: str, content: bytes) -> MemberResult:

@@ -58,7 +58,7 @@ def read_differences() -> dict[str, str]:
 def compare(label: ArchiveLabel, result: Result) -> list[str]:
     """Return what differs from the labels, one line each."""
     if result.outcome != label.expected:
-        return [f"expected {label.expected} ({label.reasons}), got {result}"]
+        return [f"expected {label.expected} ({label.reasons}), got {result.outcome}: {result}"]
     if result.code is not None:
         return []
     return [line for member in label.members for line in _compare_member(member, result)]
