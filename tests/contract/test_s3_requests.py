@@ -306,13 +306,11 @@ def test_a_server_without_checksums_gets_none(call: str, server_name: str) -> No
             CHECKSUM_REFUSALS[server_name] if has_checksums(request) else answer(request)
         )
     ) as (stores, asked):
-        WRITES[call](stores)
-        taken = asked[-1]
-        WRITES[call](stores)
+        for _ in range(2):
+            WRITES[call](stores)
     assert list(map(has_checksums, asked)) == [True, False, False]
     assert asked[0].headers["x-amz-content-sha256"] == "UNSIGNED-PAYLOAD"
-    assert taken is asked[1]
-    assert taken.headers["x-amz-content-sha256"] == hashlib.sha256(taken.body).hexdigest()
+    assert asked[1].headers["x-amz-content-sha256"] == hashlib.sha256(asked[1].body).hexdigest()
 
 
 @pytest.mark.parametrize("by", ["variable", "profile"])
