@@ -73,12 +73,9 @@ class Terminal:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
         os.close(self._commands)
-        try:
-            self._process.wait(5)
-        except subprocess.TimeoutExpired:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
         os.close(self._master)
 
     def run(self, command: str, seconds: float) -> Answer:
