@@ -81,10 +81,6 @@ def wide(**changes: object) -> Archive:
     return archive(A, shape=Shape(zip64=True, **changes))  # type: ignore[arg-type]  # of Shape
 
 
-def _kind(mode: int) -> int:
-    return (mode | 0o644) << 16
-
-
 def _limited(**limits: int) -> Policy:
     return Policy(limits=structs.replace(Limits(), **limits))
 
@@ -719,9 +715,9 @@ ROWS = [
     fails("device", _by_fat(0o020644 << 16), _by_fat(0o100644 << 16)),
     *(fails("device", _by_fat(0o020644 << 16), _by_fat(bits)) for bits in WINDOWS_ATTRIBUTES),
     warns("fifo-mode", _by_fat(0o010644 << 16), _by_fat(0o100644 << 16)),
-    fails("symlink", _one(attributes=_kind(0o120000)), _one(attributes=_kind(0o100000))),
-    fails("device", _one(attributes=_kind(0o060000)), _one(attributes=_kind(0o100000))),
-    warns("fifo-mode", _one(attributes=_kind(0o010000)), _one(attributes=_kind(0o100000))),
+    fails("symlink", _one(attributes=0o120644 << 16), _one(attributes=0o100644 << 16)),
+    fails("device", _one(attributes=0o060644 << 16), _one(attributes=0o100644 << 16)),
+    warns("fifo-mode", _one(attributes=0o010644 << 16), _one(attributes=0o100644 << 16)),
     fails("dir-with-data", _one(name="d/"), archive(Member("d/"))),
     fails("dir-with-data", _folder(data=b"hidden payload"), _folder()),
     fails(
@@ -982,7 +978,7 @@ LENIENT_ROWS = [
         policy=LENIENT,
     ),
     warns("lfh-unicode-path-mismatch", _one(local_extra=EVIL), policy=LENIENT),
-    warns("symlink", _one(attributes=_kind(0o120000)), policy=LENIENT),
+    warns("symlink", _one(attributes=0o120644 << 16), policy=LENIENT),
     warns("dir-with-data", _folder(content=TEXT), policy=LENIENT),
     warns("compressed-trailing-bytes", _two(data=DEFLATED + b"x"), policy=LENIENT),
 ]

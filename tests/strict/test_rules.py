@@ -77,13 +77,7 @@ class Account:
 
 @pytest.fixture(scope="module")
 def account() -> Iterator[Account]:
-    with servers.make_embedded_aws(variables={"SFN_WAIT_SCALE": "0.01"}) as running:
-        yield Account(running)
-
-
-@pytest.fixture(scope="module")
-def hurried() -> Iterator[Account]:
-    """Another one, in which hours before a retry are seconds."""
+    """An account in which hours before a retry are less than a second."""
     with servers.make_embedded_aws(variables={"SFN_WAIT_SCALE": "0.0001"}) as running:
         yield Account(running)
 
@@ -175,10 +169,9 @@ def test_a_list_that_is_not_there(account: Account) -> None:
 
 def test_names_of_executions(account: Account) -> None:
     """One is at work by its name and input; another input, or its end, makes the name known."""
-    machine, states = (
-        account.make(Wait={"Type": "Wait", "Seconds": 60, "Next": "End"}, End=PASS),
-        (account.states),
-    )
+    wait = {"Type": "Wait", "Seconds": 6_000_000, "Next": "End"}  # until it is stopped
+    machine = account.make(Wait=wait, End=PASS)
+    states = account.states
     once = states.start_execution(stateMachineArn=machine, name="same", input="{}")
     again = states.start_execution(stateMachineArn=machine, name="same", input="{}")
     assert again["executionArn"] == once["executionArn"]
@@ -189,7 +182,7 @@ def test_names_of_executions(account: Account) -> None:
     for name in ("a/b", "n" * 81, "no name"):
         with pytest.raises(states.exceptions.InvalidName):
             states.start_execution(stateMachineArn=machine, name=name, input="{}")
-    assert account.run(machine, name="n" * 80)["status"] == "SUCCEEDED"
+    assert account.run(account.make(Same=PASS), name="n" * 80)["status"] == "SUCCEEDED"
 
 
 def test_histories_are_bounded(account: Account) -> None:
@@ -205,38 +198,38 @@ def test_histories_are_bounded(account: Account) -> None:
 
 
 @pytest.mark.parametrize("limit", [None, 2])
-def test_a_throttled_message_counts_as_received(hurried: Account, limit: int | None) -> None:
+def test_a_throttled_message_counts_as_received(account: Account, limit: int | None) -> None:
     """A function that may do less than its event source polls for loses healthy messages."""
     name = f"limit-{limit}"
-    function = hurried.make_function(
+    function = account.make_function(
         name, b"import time\ndef handler(*_):\n    time.sleep(1)\n    return {}\n", at_once=2
     )
-    dead = hurried.make_queue(f"{name}-dead")
-    redrive = json.dumps({"deadLetterTargetArn": hurried.arn_of(dead), "maxReceiveCount": 1})
+    dead = account.make_queue(f"{name}-dead")
+    redrive = json.dumps({"deadLetterTargetArn": account.arn_of(dead), "maxReceiveCount": 1})
     visible = "6" if limit is None else "600"  # a busy machine loses none that is not throttled
-    queue = hurried.make_queue(name, VisibilityTimeout=visible, RedrivePolicy=redrive)
+    queue = account.make_queue(name, VisibilityTimeout=visible, RedrivePolicy=redrive)
     for _ in range(8):
-        hurried.queues.send_message(QueueUrl=queue, MessageBody="{}")
+        account.queues.send_message(QueueUrl=queue, MessageBody="{}")
     scaling = {} if limit is None else {"ScalingConfig": {"MaximumConcurrency": limit}}
-    hurried.functions.create_event_source_mapping(
-        FunctionName=function, EventSourceArn=hurried.arn_of(queue), BatchSize=1, **scaling
+    account.functions.create_event_source_mapping(
+        FunctionName=function, EventSourceArn=account.arn_of(queue), BatchSize=1, **scaling
     )
     for _ in servers.looks():
-        if hurried.count(queue) == 0:
+        if account.count(queue) == 0:
             break
-    assert (hurried.count(queue), hurried.count(dead) > 0) == (0, limit is None)
+    assert (account.count(queue), account.count(dead) > 0) == (0, limit is None)
 
 
-def test_rounds_without_a_free_worker_fit_into_a_history(hurried: Account) -> None:
+def test_rounds_without_a_free_worker_fit_into_a_history(account: Account) -> None:
     """Two rounds of the shipped inline Map, whose 40 tasks are all refused, to the last retry."""
-    function = hurried.make_function("full", b"", at_once=0)
+    function = account.make_function("full", b"", at_once=0)
     few = json.loads(DEFINITION.read_text())["States"]["Few tasks"]
     few["ItemProcessor"]["States"]["Extract"]["Parameters"]["FunctionName"] = function
     rounds = {"First": few | {"Next": "Second"}, "Second": few | {"Next": "End"}, "End": PASS}
     given = {"run": "r", "workers": 40, "tasks": [{"id": str(n)} for n in range(40)]}
-    ended = hurried.run(hurried.make(**rounds), given)
+    ended = account.run(account.make(**rounds), given)
     assert ended["status"] == "SUCCEEDED"
-    pages = hurried.states.get_paginator("get_execution_history").paginate(
+    pages = account.states.get_paginator("get_execution_history").paginate(
         executionArn=ended["executionArn"]
     )
     kinds = Counter(event["type"] for page in pages for event in page["events"])
