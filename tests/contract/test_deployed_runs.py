@@ -13,11 +13,13 @@ from tests.support.servers import Asked, HttpServer, Reply, s3_error
 
 MACHINE = "arn:aws:states:us-east-1:000000000000:stateMachine:Runs"
 RUN = "2026-11-23/203532-a-fcee8280"
-OUTPUT = "<member><OutputKey>{}</OutputKey><OutputValue>{}</OutputValue></member>"
-OUTPUTS = (
-    OUTPUT.format("StateMachineArn", MACHINE)
-    + OUTPUT.format("WorkBucket", "work")
-    + OUTPUT.format("PlanFunction", "plan")
+OUTPUTS = "".join(
+    f"<member><OutputKey>{key}</OutputKey><OutputValue>{value}</OutputValue></member>"
+    for key, value in (
+        ("StateMachineArn", MACHINE),
+        ("WorkBucket", "work"),
+        ("PlanFunction", "plan"),
+    )
 )
 STACK = f"""<DescribeStacksResponse xmlns="http://cloudformation.amazonaws.com/doc/2010-05-15/">
 <DescribeStacksResult><Stacks><member><StackName>s3unzip-dev</StackName>
@@ -50,11 +52,11 @@ class Account:
     states: dict[str, Reply] = field(default_factory=dict)
 
     def __call__(self, asked: Asked) -> Reply:
-        operation = asked.headers.get("x-amz-target", "").partition(".")[2]
         if b"StackName=s3unzip-dev" in asked.body:
             return DENIED
-        if not operation and b"Action=DescribeStacks" in asked.body:
+        if b"Action=DescribeStacks" in asked.body:
             return Reply(200, STACK.encode(), {"Content-Type": "text/xml"})
+        operation = asked.headers["x-amz-target"].partition(".")[2]
         is_known = json.loads(asked.body).get("executionArn", "").endswith(RUN.replace("/", "-"))
         return self.states.get(operation, DESCRIBED if is_known else GONE)  # DescribeExecution
 

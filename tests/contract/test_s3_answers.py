@@ -165,12 +165,11 @@ def test_an_upload_to_a_key_that_xml_cannot_represent() -> None:
     assert (upload.upload_id, etag) == ("u", "e-1")
 
 
-MARKERS = {"key": "a", "upload": "u", "encoding": "url", "after": "a", "after_id": "u"}
 MORE_KEYS = f"<ListBucketResult {XMLNS}><IsTruncated>true</IsTruncated>{{}}</ListBucketResult>"
 # Pages that announce another page, but say nothing new about where it begins.
 ENDLESS: dict[str, tuple[str, Callable[[ports.Destination], object], type[S3UnzipError], str]] = {
     "uploads after the same markers": (
-        UPLOADS.format(**MARKERS, more="true"),
+        UPLOADS.format(key="a", upload="u", encoding="url", after="a", after_id="u", more="true"),
         lambda out: list(out.uploads("")),
         StorageError,
         "list of uploads does not end",
@@ -411,13 +410,19 @@ def test_a_proxy_without_a_valid_url_is_refused(
 
 
 NOT_AS_S3 = "{} answers, but not as S3 does"
-DATED = {"Content-Range": "bytes 0-9/10", "Last-Modified": "2024-01-01T00:00:00Z"}
 TROUBLES = {
     "an error": (s3_error(503, "SlowDown"), "{} answers with errors (SlowDown)"),
     "the web page of a portal or a console": (Reply(200, b"<html>", {"ETag": '"e"'}), NOT_AS_S3),
     "another range": (Reply(206, bytes(5), {"Content-Range": "bytes 3-7/10"}), NOT_AS_S3),
     "no Content-Range": (Reply(206, bytes(10)), NOT_AS_S3),
-    "a date of another form": (Reply(206, bytes(10), DATED), NOT_AS_S3),
+    "a date of another form": (
+        Reply(
+            206,
+            bytes(10),
+            {"Content-Range": "bytes 0-9/10", "Last-Modified": "2024-01-01T00:00:00Z"},
+        ),
+        NOT_AS_S3,
+    ),
 }
 
 

@@ -38,7 +38,6 @@ ODD = Location("s3", "bucket", "odd//a.zip")
 PIN = Pin(1_000, '"etag"', "v1")
 BODY = bytes(1_000)
 ETAG = {"ETag": '"etag"'}
-TEN_BYTES = serve_range(BODY, "bytes=0-9", ETAG)
 LINE = r"\As3:[A-Z]\w+ s3://bucket/.*\Z"
 ANSWERS: list[tuple[Reply, type[S3UnzipError]]] = [
     (s3_error(503, "SlowDown"), ThrottledError),
@@ -160,7 +159,7 @@ def test_a_version_that_may_not_be_read(call: str) -> None:
             return s3_error(403, "AccessDenied")
         if asked.method == "PUT":
             return Reply(200, b"<R><ETag>e</ETag><ChecksumCRC32>AAAAAA==</ChecksumCRC32></R>")
-        return TEN_BYTES
+        return serve_range(BODY, "bytes=0-9", ETAG)
 
     with scripted(answer) as (stores, asked):
         with pytest.raises(ServiceFaultError, match="s3:GetObjectVersion"):

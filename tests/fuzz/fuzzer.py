@@ -66,9 +66,6 @@ RECORD_LENGTH = 56
 VALUES = (0, 1, 2, 8, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFE, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFE, 0xFFFFFFFF)
 
 
-Mutation = Callable[[bytearray, list[bytes], Random], None]  # of bytes, and seeds to take from
-
-
 def _find_records(data: bytes | bytearray) -> list[int]:
     return [found.start() for sign in SIGNATURES for found in re.finditer(re.escape(sign), data)]
 
@@ -129,7 +126,8 @@ def _overwrite(data: bytearray, others: list[bytes], chance: Random) -> None:
     data[at : at + length] = chance.randbytes(length)
 
 
-MUTATIONS: tuple[Mutation, ...] = (
+# Each changes bytes, and may take some of other seeds.
+MUTATIONS: tuple[Callable[[bytearray, list[bytes], Random], None], ...] = (
     _flip_bit, _flip_bit, set_field, set_field, nudge_field, nudge_field, _truncate, _remove,
     _repeat, splice, _overwrite,
 )  # fmt: skip

@@ -20,7 +20,6 @@ from s3unzip.stores.ports import Clock
 from tests.support.memory import MemoryStores
 
 BEGAN = 1_760_000_000.0
-DESTINATION = Location("s3", "acme-extracted", "landing/")
 
 HOSTILE = (
     "</script><script>document.title='owned'</script>",
@@ -41,7 +40,7 @@ def made_up(name: str, members: int, tasks: int, seconds: float = 12.3) -> Repor
         verdict=Verdict.COMPLETED,
         source=Location("s3", "acme-ingest", f"incoming/2025/10/{name}.zip"),
         pin=Pin(size=5_183_402_771, etag='"9b2cf535f27731c974343645a3985328-618"'),
-        destination=DESTINATION,
+        destination=Location("s3", "acme-extracted", "landing/"),
         options=Options(),
         members=members,
         extracted=members,
