@@ -29,6 +29,7 @@ from tests.support.servers import (
     nobody,
     raw_server,
     s3_error,
+    set_variables,
 )
 
 WHERE = Location("s3", "bucket", "")
@@ -339,8 +340,7 @@ def test_a_server_that_answers_is_reachable(
     monkeypatch: pytest.MonkeyPatch, variable: str, proxy: str, direct: str
 ) -> None:
     """A broken answer at the beginning is a fault that may pass; no proxy is asked with "*"."""
-    monkeypatch.setenv(variable, proxy)
-    monkeypatch.setenv("no_proxy", direct)
+    set_variables(monkeypatch, {variable: proxy, "no_proxy": direct})
     with HttpServer(lambda asked: Reply(500, b"x", cut=0)) as server:
         assert "cannot reach" not in str(_ask(server.url, S3UnzipError, by="obstore"))
         session.Session(

@@ -14,12 +14,12 @@ from tests.fuzz.fuzzer import (
     run_directory,
     run_local,
 )
+from tests.support.servers import set_variables
 
 
 @pytest.fixture(autouse=True)
 def variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in VARIABLES.items():
-        monkeypatch.setenv(name, value)
+    set_variables(monkeypatch, VARIABLES)
 
 
 @pytest.mark.parametrize("target", sorted(TARGETS))

@@ -37,7 +37,15 @@ from s3unzip.model import NestedRun, PlanSummary, Report
 from s3unzip.stores.config import parse_destination
 from tests.support.account import Account
 from tests.support.memory import Told
-from tests.support.servers import Asked, HttpServer, Reply, WebFiles, looks, s3_error
+from tests.support.servers import (
+    Asked,
+    HttpServer,
+    Reply,
+    WebFiles,
+    looks,
+    s3_error,
+    set_variables,
+)
 from tests.support.zips import DEFLATE, Entry, build, seal_aes, with_wrong_crc
 
 LARGE = b"0123456789abcdef" * 200_000  # 3.2 MB: read in ranges, not with one request
@@ -125,7 +133,7 @@ def test_an_archive_is_a_mapping_from_names() -> None:
     assert not keys & {_open(), *_open().values()}
 
 
-def test_a_member_is_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_member_is_a_file(monkeypatch: pytest.MonkeyPatch, traced: None) -> None:
     """`open` gives a file that can seek; readers of text and of gzip data wrap it.
 
     It cannot be written, and there is no warning if nobody closes it. A large one takes no memory.
@@ -142,7 +150,6 @@ def test_a_member_is_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
         file.seek(-16, io.SEEK_END)
         assert (file.tell(), file.read()) == ((32 << 20) - 16, bytes(16))
     assert tracemalloc.get_traced_memory()[1] < 16 << 20
-    tracemalloc.stop()
     assert not any(_open().open(name).writable() for name in ("a/one.txt", "large.bin"))
     monkeypatch.setattr(tempfile, "tempdir", "/no/such/folder")
     with pytest.raises(NotFoundError, match=r"TMPDIR, .*: no such file or folder"):
@@ -355,8 +362,7 @@ def test_the_path_of_an_extracted_member_exists(
 ) -> None:
     """`extract` returns where the file is, for all options and limits, in another folder too."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("S3UNZIP_LIMITS", '{"members": 1}')
+    set_variables(monkeypatch, {"HOME": str(tmp_path / "home"), "S3UNZIP_LIMITS": '{"members": 1}'})
     archive = s3unzip.open_archive(path.name, Options(**options), limits=s3unzip.Limits())
     (tmp_path / "there").mkdir()
     monkeypatch.chdir(tmp_path / "there")

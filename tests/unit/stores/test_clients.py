@@ -35,8 +35,13 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "[profile process]\nregion = sa-east-1\nendpoint_url = http://127.0.0.1:8\n"
         f"credential_process = {sys.executable} {secret}\n"
     )
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    set_variables(
+        monkeypatch,
+        {
+            "AWS_CONFIG_FILE": str(tmp_path / "config"),
+            "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none"),
+        },
+    )
 
 
 KEYS = {"AWS_ACCESS_KEY_ID": "AKIDVARIABLE", "AWS_SECRET_ACCESS_KEY": "made-up"}
