@@ -45,11 +45,8 @@ RESOURCES = (
 
 def deny(asked: Asked) -> Reply:
     """Refuse a request in the words of its protocol; SNS has a word of its own."""
-    return refuse(
-        asked,
-        {True: "AuthorizationError"}.get(b"Version=2010-03-31" in asked.body, "AccessDenied"),
-        403,
-    )
+    is_sns = b"Version=2010-03-31" in asked.body
+    return refuse(asked, "AuthorizationError" if is_sns else "AccessDenied", 403)
 
 
 def refuse(asked: Asked, code: str, status: int) -> Reply:

@@ -182,7 +182,7 @@ def _elsewhere(status: int, region: str = "eu-west-1") -> Callable[[Asked], Repl
 
 
 def _denied_to(owner: str) -> Callable[[Asked], Reply]:
-    return lambda asked: Reply({owner: 403}.get(asked.headers.get(OWNER, ""), 200))
+    return lambda asked: Reply(403 if asked.headers.get(OWNER) == owner else 200)
 
 
 def _sends(events: str) -> Callable[[Asked], Reply]:
@@ -246,9 +246,7 @@ BY_ANSWER: dict[
     "a fault as long as the owner is named": (
         "work bucket",
         {},
-        lambda asked: {True: refuse(asked, "SlowDown", 500)}.get(
-            OWNER in asked.headers, Reply(200)
-        ),
+        lambda asked: refuse(asked, "SlowDown", 500) if OWNER in asked.headers else Reply(200),
         WARNING,
         ("not checked", "run the command again"),
     ),
@@ -505,7 +503,7 @@ def test_the_right_to_write(
     )
     for action in ("s3:PutObjectAcl", "s3:PutObjectTagging"):
         assert all((action in call) is bool(variables) for call in calls)
-    assert len(calls) == {OK: 3}.get(expected, 1)
+    assert len(calls) == (3 if expected is OK else 1)
 
 
 @pytest.mark.parametrize(
@@ -684,7 +682,8 @@ def test_a_right_that_is_missing(runs: DeployedRuns, account: Account, name: str
         Variable.PASSWORD_SECRET: "arn:aws:secretsmanager:us-east-1:123456789012:secret:z-AAAAAA",
         Variable.SCAN: "guardduty",
     }
-    with answering(runs, deny, *{"subscriptions": ("sns",)}.get(name, SERVICES)):
+    services = ("sns",) if name == "subscriptions" else SERVICES
+    with answering(runs, deny, *services):
         check(runs, name, WARNING, "not checked", "-> allow the action")
 
 

@@ -50,10 +50,9 @@ def test_all_runs_are_one_list(site: Site) -> None:
     site.begin("bad.zip", b"no archive")
     site.start(f"{execution_name(first)}-w1")  # waits for the functions of a stopped execution
     states = {recent.run: recent.state for recent in site.runs.recent(10)}
-    assert (list(states), {run[18:].rsplit("-", 1)[0] for run in states}) == (
-        sorted(states, reverse=True),
-        {"first", "second", "bad"},
-    )
+    archives = {run[18:].rsplit("-", 1)[0] for run in states}
+    assert archives == {"first", "second", "bad"}
+    assert list(states) == sorted(states, reverse=True)
     assert (states[first], states[second], len(list(site.runs.recent(1)))) == ("", "RUNNING", 1)
 
 
@@ -90,9 +89,10 @@ def test_a_run_is_found_by_its_beginning(site: Site) -> None:
     with pytest.raises(NotFoundError, match="no such run in dev; see s3unzip runs --env dev"):
         runs.find("other")
     # An archive in pieces may have a run of the next day: the date is that of the last piece.
-    next_day = f"{datetime.fromtimestamp(time_of_run(two) + 86_400, UTC):%Y-%m-%d}/000000-same-b-0"
-    site.account.put(f"runs/{next_day}/run.json", b"", "work")
-    assert runs.of_archive(Location("s3", "arrivals", "same-b.zip")) == [two, next_day]
+    tomorrow = datetime.fromtimestamp(time_of_run(two) + 86_400, UTC)
+    next_run = f"{tomorrow:%Y-%m-%d}/000000-same-b-0"
+    site.account.put(f"runs/{next_run}/run.json", b"", "work")
+    assert runs.of_archive(Location("s3", "arrivals", "same-b.zip")) == [two, next_run]
 
 
 def test_a_stop_that_comes_too_late(site: Site) -> None:
@@ -144,12 +144,9 @@ def test_a_stopped_run_is_resumed(site: Site) -> None:
     run, runs = site.begin("a.zip"), site.runs
     with pytest.raises(UsageError, match=f"for it to end: s3unzip watch {run} --env dev"):
         runs.resume(run)
-    assert (runs.state(run), runs.stop(run), runs.stop(run), runs.state(run)) == (
-        "RUNNING",
-        True,
-        False,
-        "ABORTED",
-    )
+    assert runs.state(run) == "RUNNING"
+    assert [runs.stop(run), runs.stop(run)] == [True, False]
+    assert runs.state(run) == "ABORTED"
     nothing = "2026-01-01/000000-nothing-0"
     assert (runs.state(nothing), runs.map_counts(nothing)) == (None, {})
     runs.resume(run)

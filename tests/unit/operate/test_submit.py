@@ -160,7 +160,8 @@ def test_archives_that_have_a_verdict(shell: Shell, monkeypatch: pytest.MonkeyPa
     ended = shell(BUCKET, "--dry-run").ends(0)
     assert re.fullmatch("2 archives to extract, .*; left out: 2 with a verdict\n", ended.out)
     ended = shell(f"{BUCKET}*a*.zip", "--yes", "--json").ends(0)
-    assert (check_lines("submit", ended.out)[0]["ended"], ended.err) == (
+    (made,) = check_lines("submit", ended.out)
+    assert (made["ended"], ended.err) == (
         2,
         "nothing is queued: every archive has its verdict: s3unzip runs --env dev\n",
     )
