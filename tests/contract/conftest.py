@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 
 from s3unzip.errors import S3UnzipError
-from s3unzip.model import Location
+from s3unzip.model import Location, Pin
 from s3unzip.stores import Stores, archives, listing, run_store
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.open import OpenedStores
-from s3unzip.stores.ports import Buffer, Destination, ObjectFacts, StoredObject
+from s3unzip.stores.ports import Buffer, Destination, ObjectFacts, StoredObject, Upload
 from s3unzip.stores.s3.aws_session import AwsSession
 from s3unzip.stores.s3.session import Session
+from s3unzip.zip import ByteRange
 from tests.support.memory import MemoryStores
 from tests.support.servers import (
     HANG_SECONDS,
@@ -40,7 +41,6 @@ FACTS = ObjectFacts("application/json", {"zip-crc32": "0000000a", "mtime": "1700
 class Place:
     """One store under test, empty; `prefix` begins every key in it."""
 
-    name: str
     stores: Stores
     root: Location
     keeps_metadata: bool = True  # a folder computes the CRC instead
@@ -67,6 +67,14 @@ class Place:
     def fill(self, key: str, data: Buffer, facts: ObjectFacts = FACTS) -> Location:
         self.destination.put(self.key(key), data, facts, if_absent=False)
         return self.at(key)
+
+    def begin(self, key: str, facts: ObjectFacts = FACTS) -> Upload:
+        return Upload(self.key(key), self.destination.create_upload(self.key(key), facts))
+
+
+def read_range(source: archives.Source, where: Location, pin: Pin, start: int, stop: int) -> bytes:
+    """Return a range of a pinned archive."""
+    return b"".join(source.stream(where, pin, ByteRange(start, stop)))
 
 
 def stores_at(url: str, **settings: Any) -> Stores:
@@ -109,12 +117,11 @@ def list_all(
 _numbers = itertools.count(1)
 
 
-def s3_place(name: str, session: Session) -> Place:
-    """Return an empty bucket of a running server."""
+def _s3_place(session: Session) -> Place:
     bucket = f"bucket-{next(_numbers)}"
     stores = OpenedStores(StoreConfig(Location("s3", bucket, "work/")), session)
     session.client("control").create_bucket(Bucket=bucket)
-    return Place(name, stores, Location("s3", bucket, "out/"), session=session)
+    return Place(stores, Location("s3", bucket, "out/"), session=session)
 
 
 @pytest.fixture(scope="session")
@@ -155,20 +162,19 @@ def place(
 ) -> Place:
     kind: str = request.param
     if kind == "memory":
-        return Place("memory", MemoryStores(), Location("mem", "bucket", ""))
+        return Place(MemoryStores(), Location("mem", "bucket", ""))
     if kind == "folder":
         scratch = tmp_path_factory.mktemp(kind)
         return Place(
-            "folder",
             OpenedStores(StoreConfig(Location("file", "", f"{scratch}/work/"))),
             Location("file", "", f"{scratch}/out/"),
             keeps_metadata=False,
         )
     url: str = request.getfixturevalue(kind)
-    return s3_place(kind, session_of(url))
+    return _s3_place(_session_of(url))
 
 
 @cache
-def session_of(url: str) -> Session:
+def _session_of(url: str) -> Session:
     """Return the session of one server: making clients takes longer than most tests."""
     return Session(AwsSession(StoreConfig(endpoint_url=url)))

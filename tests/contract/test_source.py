@@ -33,10 +33,9 @@ from tests.contract.conftest import (
     FACTS,
     Place,
     list_all,
+    read_range,
     refuse,
-    s3_place,
     scripted,
-    session_of,
     stores_at,
 )
 from tests.support import memory, zips
@@ -52,11 +51,6 @@ from tests.support.servers import (
 
 MIB = 1024**2
 DATA = random.Random(1).randbytes(3_000_001)
-
-
-def read(source: archives.Source, where: Location, pin: Pin, start: int, stop: int) -> bytes:
-    """Return a range of a pinned archive."""
-    return b"".join(source.stream(where, pin, ByteRange(start, stop)))
 
 
 @pytest.mark.parametrize("data", [DATA, b"0123456789", b""])
@@ -103,10 +97,10 @@ def test_an_archive_that_changes_between_two_reads(
     """The second range is refused, never mixed in."""
     where = place.fill("a.zip", DATA)
     pin = place.source.stat(where).pin
-    assert read(place.source, where, pin, 0, 4) == DATA[:4]
+    assert read_range(place.source, where, pin, 0, 4) == DATA[:4]
     change(place)
     with pytest.raises(SourceChangedError, match=r"a\.zip"):
-        read(place.source, where, pin, 4, 8)
+        read_range(place.source, where, pin, 4, 8)
 
 
 def test_the_parts_of_a_split_archive(place: Place) -> None:
@@ -299,15 +293,15 @@ def test_a_server_that_refuses_or_ignores_conditions(
     with scripted(lambda asked: refusal if refused in asked.headers else store(asked)) as served:
         source = served[0].source(ANY)
         with contextlib.suppress(ServiceFaultError):  # a strong ETag is refused once
-            read(source, where, source.stat(where).pin, 5, 10)
+            read_range(source, where, source.stat(where).pin, 5, 10)
         tail = source.tail(where, 100)
         assert tail.data == OBJECT[-100:]
         assert source.stat(where) == tail._replace(data=b"")
-        assert read(source, where, tail.pin, 5, 10) == OBJECT[5:10]
+        assert read_range(source, where, tail.pin, 5, 10) == OBJECT[5:10]
         assert "if-unmodified-since" not in served[1][-1].headers  # gateways refuse it
         store.headers[header] = new
         with pytest.raises(SourceChangedError):
-            read(source, where, tail.pin, 5, 10)
+            read_range(source, where, tail.pin, 5, 10)
 
 
 def test_a_server_that_sends_bodies_in_chunks() -> None:
@@ -410,10 +404,7 @@ def test_bytes_are_passed_on_as_they_come(kind: str) -> None:
             list(pieces)
 
 
-@pytest.fixture(params=["ministack", "versitygw"])
-def s3(request: pytest.FixtureRequest, aws_variables: None) -> Place:
-    url: str = request.getfixturevalue(request.param)
-    return s3_place(request.param, session_of(url))
+each_server = pytest.mark.parametrize("place", ["ministack", "versitygw"], indirect=True)
 
 
 def _control(place: Place) -> S3Client:
@@ -421,63 +412,62 @@ def _control(place: Place) -> S3Client:
     return place.session.client("control")
 
 
-def _upload(place: Place, key: str, facts: ports.ObjectFacts = FACTS) -> ports.Upload:
-    return ports.Upload(place.key(key), place.destination.create_upload(place.key(key), facts))
-
-
-def test_a_pinned_version_outlives_an_overwrite(s3: Place) -> None:
+@each_server
+def test_a_pinned_version_outlives_an_overwrite(place: Place) -> None:
     """With versioning on, the version that was planned is read to its end."""
-    _control(s3).put_bucket_versioning(
-        Bucket=s3.root.bucket, VersioningConfiguration={"Status": "Enabled"}
+    _control(place).put_bucket_versioning(
+        Bucket=place.root.bucket, VersioningConfiguration={"Status": "Enabled"}
     )
     old = b"old" * 3 * MIB
-    where = s3.fill("a.zip", old)
-    pin = s3.source.tail(where, 10).pin
+    where = place.fill("a.zip", old)
+    pin = place.source.tail(where, 10).pin
     assert pin.version_id
-    assert s3.source.stat(where).pin == pin
-    s3.fill("a.zip", b"new" * 3 * MIB)
-    assert s3.source.stat(where).pin != pin
-    assert read(s3.source, where, pin, 3, 9) == b"oldold"
-    assert read(s3.source, where, pin, 0, len(old)) == old
-    upload = _upload(s3, "copy")
-    s3.destination.complete_upload(
+    assert place.source.stat(where).pin == pin
+    place.fill("a.zip", b"new" * 3 * MIB)
+    assert place.source.stat(where).pin != pin
+    assert read_range(place.source, where, pin, 3, 9) == b"oldold"
+    assert read_range(place.source, where, pin, 0, len(old)) == old
+    upload = place.begin("copy")
+    place.destination.complete_upload(
         upload,
-        [s3.destination.copy_part(upload, 1, 0, where, pin, ByteRange(0, len(old)))],
+        [place.destination.copy_part(upload, 1, 0, where, pin, ByteRange(0, len(old)))],
         if_absent=False,
     )
-    assert b"".join(s3.destination.read(upload.key)) == old
+    assert b"".join(place.destination.read(upload.key)) == old
 
 
-def test_type_encoding_and_metadata_are_stored(s3: Place) -> None:
+@each_server
+def test_type_encoding_and_metadata_are_stored(place: Place) -> None:
     """Type, encoding and metadata are kept by single and by multipart uploads."""
     facts = ports.ObjectFacts("text/csv", {"zip-crc32": "cbf43926", "mode": "644"}, "gzip")
-    s3.fill("single", b"123456789", facts)
-    upload = _upload(s3, "parts", facts)
-    s3.destination.complete_upload(
+    place.fill("single", b"123456789", facts)
+    upload = place.begin("parts", facts)
+    place.destination.complete_upload(
         upload,
-        [s3.destination.upload_part(upload, 1, 0, b"123456789", 0xCBF43926)],
+        [place.destination.upload_part(upload, 1, 0, b"123456789", 0xCBF43926)],
         if_absent=True,
     )
     for name in ("single", "parts"):
-        answer = _control(s3).head_object(Bucket=s3.root.bucket, Key=s3.key(name))
+        answer = _control(place).head_object(Bucket=place.root.bucket, Key=place.key(name))
         assert facts == ports.ObjectFacts(
             answer["ContentType"], answer["Metadata"], answer["ContentEncoding"]
         ), name
 
 
-def test_the_store_verifies_what_it_gets(s3: Place) -> None:
+@each_server
+def test_the_store_verifies_what_it_gets(place: Place) -> None:
     """A single PUT is stored with its CRC64NVME, a part with a wrong CRC-32 is refused."""
-    where = s3.fill("a", b"123456789")
+    where = place.fill("a", b"123456789")
     assert (
-        _control(s3).head_object(Bucket=where.bucket, Key=where.key, ChecksumMode="ENABLED")[
+        _control(place).head_object(Bucket=where.bucket, Key=where.key, ChecksumMode="ENABLED")[
             "ChecksumCRC64NVME"
         ]
         == "rosUhgp5mIg="
     )
-    upload = _upload(s3, "b")
+    upload = place.begin("b")
     with pytest.raises(S3UnzipError, match=r"s3:PutObject s3://bucket.*/b: \w+"):
-        s3.destination.upload_part(upload, 1, 0, b"flipped", 1)
-    s3.destination.abort_upload(upload)
+        place.destination.upload_part(upload, 1, 0, b"flipped", 1)
+    place.destination.abort_upload(upload)
 
 
 CALLS: list[Callable[[Stores, Location], object]] = [
@@ -489,10 +479,11 @@ CALLS: list[Callable[[Stores, Location], object]] = [
 ]
 
 
+@each_server
 @pytest.mark.parametrize("call", CALLS)
-def test_a_missing_bucket(s3: Place, call: Callable[[Stores, Location], object]) -> None:
+def test_a_missing_bucket(place: Place, call: Callable[[Stores, Location], object]) -> None:
     """Every call says which bucket there is not."""
-    stores = OpenedStores(config.StoreConfig(Location("s3", "no-such-bucket", "")), s3.session)
+    stores = OpenedStores(config.StoreConfig(Location("s3", "no-such-bucket", "")), place.session)
     with pytest.raises(NotFoundError, match="no-such-bucket"):
         call(stores, Location("s3", "no-such-bucket", "a.zip"))
 

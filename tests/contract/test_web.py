@@ -26,7 +26,7 @@ from s3unzip.errors import (
 from s3unzip.model import Location, Pin
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.web import WebSource
-from s3unzip.zip import ByteRange
+from tests.contract.conftest import read_range
 from tests.support.servers import (
     HANG_SECONDS,
     Asked,
@@ -56,10 +56,6 @@ def _files(**knows: bool) -> WebFiles:
     return WebFiles({"a.zip": DATA}, **knows)
 
 
-def _range(source: WebSource, where: Location, pin: Pin, start: int, stop: int) -> bytes:
-    return b"".join(source.stream(where, pin, ByteRange(start, stop)))
-
-
 def test_every_range_is_exact() -> None:
     """The end, the size and the ETag come in one response; each range is one more request.
 
@@ -71,7 +67,7 @@ def test_every_range_is_exact() -> None:
         assert tail.pin == source.stat(where).pin
         assert len(server.asked) == 3
         for start, stop in ((5, 1_000_000), (0, len(DATA)), (7, 7)):
-            assert _range(source, where, tail.pin, start, stop) == DATA[start:stop]
+            assert read_range(source, where, tail.pin, start, stop) == DATA[start:stop]
         assert not any("if-match" in asked.headers for asked in server.asked)
 
 
@@ -85,7 +81,7 @@ def test_servers_that_know_less(knows: dict[str, bool], data: bytes) -> None:
     with _serving(WebFiles({"a.zip": data}, **knows)) as (where, server, source):
         tail = source.tail(where, 1_000)
         assert (tail.data, tail.pin.size) == (data[-1_000:], len(data))
-        assert _range(source, where, tail.pin, 0, len(data)) == data
+        assert read_range(source, where, tail.pin, 0, len(data)) == data
         assert {asked.method for asked in server.asked} == {"GET"}
         # Servers compare fractions of a second that no header has, so dates are compared here.
         assert not any("if-unmodified-since" in asked.headers for asked in server.asked)
@@ -112,7 +108,7 @@ def test_a_server_that_refuses_suffix_ranges(status: int) -> None:
         ),
         (
             lambda _: Reply(206, DATA[:9], {"Content-Range": "bytes 1-9/10"}),
-            lambda source, where: _range(source, where, Pin(10), 0, 10),
+            lambda source, where: read_range(source, where, Pin(10), 0, 10),
             "got 1 to 10; download the archive",
         ),
     ],
@@ -136,11 +132,11 @@ def test_overwritten_between_two_reads(knows: dict[str, bool]) -> None:
     with _serving(web) as (where, _, source):
         pin = source.tail(where, 10).pin
         web.weak = False
-        assert _range(source, where, pin, 5, 10) == DATA[5:10]
+        assert read_range(source, where, pin, 5, 10) == DATA[5:10]
         for files in ({"a.zip": DATA + b"more"}, {}):
             web.files = files
             with pytest.raises(SourceChangedError):
-                _range(source, where, pin, 0, 10)
+                read_range(source, where, pin, 0, 10)
 
 
 def test_redirects() -> None:
@@ -159,7 +155,7 @@ def test_redirects() -> None:
     with _serving(answer) as (where, _, source):
         for key in ("link", "utf8"):
             link = Location("http", where.bucket, key)
-            assert _range(source, link, source.tail(link, 10).pin, 5, 10) == DATA[5:10]
+            assert read_range(source, link, source.tail(link, 10).pin, 5, 10) == DATA[5:10]
         with pytest.raises(StorageError, match="redirects"):
             source.stat(Location("http", where.bucket, "circle"))
 
@@ -177,7 +173,7 @@ def test_redirects() -> None:
 def test_a_body_that_breaks(reply: Reply) -> None:
     """Half a body, or a whole file where ranges came before, is a fault that can be retried."""
     with _serving(lambda _: reply, 0.5) as (where, _, source), pytest.raises(ServiceFaultError):
-        _range(source, where, Pin(10), 0, 10)
+        read_range(source, where, Pin(10), 0, 10)
 
 
 @pytest.mark.parametrize(
@@ -259,7 +255,7 @@ def test_a_server_whose_etags_differ_from_answer_to_answer() -> None:
         _serving(answer) as (where, _, source),
         pytest.raises(StorageError, match=r"differs from answer to answer.*curl -o") as caught,
     ):
-        _range(source, where, source.tail(where, 10).pin, 0, 10)
+        read_range(source, where, source.tail(where, 10).pin, 0, 10)
     assert not isinstance(caught.value, SourceChangedError)
 
 
@@ -290,7 +286,7 @@ HEAD = b"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 0-65535/4000000000
 
 
 def _read(host: str, config: StoreConfig = FAST, scheme: str = "http") -> bytes:
-    return _range(
+    return read_range(
         WebSource(config), Location(scheme, host, f"a.zip?{QUERY}"), Pin(4_000_000_000), 0, ASKED
     )
 
@@ -358,7 +354,7 @@ def test_numbers_are_parsed_with_bounds(headers: dict[str, str]) -> None:
     with raw_server(lambda one: one.sendall(partial)) as host:
         where = Location("http", host, "a.zip")
         for ask in (
-            lambda: _range(source, where, Pin(10), 0, 10),
+            lambda: read_range(source, where, Pin(10), 0, 10),
             lambda: source.tail(where, 10),
         ):
             with suppress(S3UnzipError):
