@@ -8,7 +8,6 @@ import time
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
-from typing import TypeVar
 from zlib import crc32
 
 import pytest
@@ -239,10 +238,9 @@ def _row_of(index: int, key: str) -> PlannedMember:
     return PlannedMember(Member(index, key, None, 0, 0, 7, 7, crc32(BODY), 0, 0, None, None), key)
 
 
-B = TypeVar("B", bound=MemoryBucket)
-
-
-def hold(bucket: B, *keys: str, body: bytes = BODY, crc: int | None = crc32(BODY)) -> B:
+def hold(
+    bucket: MemoryBucket, *keys: str, body: bytes = BODY, crc: int | None = crc32(BODY)
+) -> MemoryBucket:
     """Put objects with a body into a bucket, with this CRC-32 in their metadata; return it."""
     metadata = {} if crc is None else {"zip-crc32": f"{crc:08x}"}
     for key in keys:
