@@ -6,6 +6,7 @@ asked of `MemoryBucket`, as the product asks it.
 
 import threading
 from collections.abc import Callable, Mapping
+from itertools import dropwhile, islice
 from typing import Any
 from urllib.parse import parse_qsl, quote_plus, unquote
 from xml.etree import ElementTree as ET
@@ -81,17 +82,22 @@ class MemoryS3(HttpServer):
 def _list_objects(
     bucket: MemoryBucket, query: Mapping[str, str], order: Callable[[str], Any] | None
 ) -> str:
-    """Return the inside of a ListBucketResult of version 2, one page; `order` is of the keys."""
-    first = query.get("start-after", "")
-    found = bucket.list_objects(query.get("prefix", ""), first, ENDLESS)
-    page = [entry for entry in found if entry.key != first]
+    """Return the inside of a ListBucketResult of version 2; `order` is of the keys."""
+    token, first = query.get("continuation-token", ""), query.get("start-after", "")
+    after = token or first
+    found = bucket.list_objects(query.get("prefix", ""), first if order else after, ENDLESS)
     if order:
-        page.sort(key=lambda entry: order(entry.key))
-    assert len(page) <= PAGE
+        found = iter(sorted(found, key=lambda entry: order(entry.key)))
+        found = dropwhile(lambda entry: entry.key != token, found) if token else found
+    coming = (entry for entry in found if entry.key != after)
+    page = list(islice(coming, PAGE))
     is_encoded = query.get("encoding-type") == "url"
-    fields = ["<EncodingType>url</EncodingType>"] * is_encoded + [
-        "<IsTruncated>false</IsTruncated>"
-    ]
+    fields = ["<EncodingType>url</EncodingType>"] * is_encoded
+    if next(coming, None) is None:
+        fields += ["<IsTruncated>false</IsTruncated>"]
+    else:
+        next_token = f"<NextContinuationToken>{escape(page[-1].key)}</NextContinuationToken>"
+        fields += ["<IsTruncated>true</IsTruncated>", next_token]
     return "".join([*fields, *(_entry(entry, encoded=is_encoded) for entry in page)])
 
 
