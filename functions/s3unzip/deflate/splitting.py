@@ -39,6 +39,7 @@ from s3unzip.errors import DeflateError, Finding
 
 _MAX_SCANS: Final = 3  # maximum number of scans of a segment; each false boundary costs one scan
 _STEP_BYTES = 1 << 16  # number of input bytes between two comparisons of the two outputs
+_MAX_RECORD = 2 * WINDOW_SIZE + 4_096  # maximum size of an inflated record, in bytes
 
 
 class Record(Struct, frozen=True):
@@ -56,7 +57,11 @@ class Record(Struct, frozen=True):
             DeflateError: The record is damaged, or a different version wrote it.
         """
         try:
-            plain = zlib.decompress(data)  # also checks the length and the checksum
+            inflate = zlib.decompressobj()
+            plain = inflate.decompress(data, _MAX_RECORD)
+            # zlib compares the checksum only at the end of the stream.
+            if not inflate.eof or inflate.unused_data:
+                raise _join_error(f"a {cls.__name__} with too many or too few bytes")
             return msgpack.decode(plain, type=cls)
         except (zlib.error, DecodeError) as error:
             raise _join_error(f"not a {cls.__name__} of this version: {error}") from error

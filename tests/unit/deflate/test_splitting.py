@@ -169,6 +169,7 @@ def test_other_bytes_are_refused() -> None:
         linked,
         packed[:-1],
         packed[:-3] + b"abc",
+        packed + b"x",
         zlib.compress(b"\x81\xa4type\xa1\xff")[:-1],  # incomplete, with text that is not UTF-8
     ):
         with pytest.raises(DeflateError, match="ScannedSegment"):
