@@ -227,7 +227,7 @@ class DirectoryReader:
             is_empty = _is_empty(form, crc32, sizes)
             creates_folder = self._check_folder(name, sizes, is_empty=is_empty)
             if is_empty:  # ignore the declared sizes
-                sizes = Sizes(0, 0)
+                sizes = Sizes(0, 0, lacks_value=sizes.lacks_value)
         # `stop` is a lower bound: the name and extra field of the local header are not known yet.
         stop = self._offset + LOCAL_LENGTH + sizes.compressed
         member = Member(
@@ -247,7 +247,7 @@ class DirectoryReader:
         if not creates_folder:
             member = self._check_file(form, extras, member)
         if stop > self._location.start:
-            self._report_out_of_bounds(stop)
+            self._report_out_of_bounds(stop, lacks_value=sizes.lacks_value)
         kind = SELECTED
         if creates_folder:
             kind = FOLDER if name.path else SKIPPED_FOLDER  # without a path: the destination itself
@@ -283,9 +283,11 @@ class DirectoryReader:
             self._check_sizes(form, member)
         return member
 
-    def _report_out_of_bounds(self, stop: int) -> None:
+    def _report_out_of_bounds(self, stop: int, *, lacks_value: bool) -> None:
         """Report that a member ends at `stop`, after the start of the directory."""
         message = f"it would end at {stop}, but the directory begins at {self._location.start}"
+        if lacks_value:
+            message += "; a ZIP64 value is missing"
         # If offsets are modulo 4 GiB, `stop` is computed, not declared: the member may be valid.
         code = wrapped.UNPROVEN if self._location.is_wrapped else "member-out-of-bounds"
         self._warn_or_refuse(code, message)
