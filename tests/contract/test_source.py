@@ -205,9 +205,11 @@ def test_one_version_of_several_is_tagged_and_deleted(versions: Versions) -> Non
 
 
 def test_tagging_is_refused(versions: Versions) -> None:
-    """A version that is gone, and a bucket without versions are refused."""
+    """Too many tags, a version that is gone, and a bucket without versions are refused."""
     s3, source, where = versions
     pin = _put(s3, where, b"first")
+    with pytest.raises(StorageError, match="would have 11 tags, but S3 allows at most 10"):
+        source.tag(where, pin, {str(number): "x" for number in range(10)})
     with pytest.raises(StorageError, match="bucket without versioning"):
         source.tag(where, replace(pin, version_id="null"), {"a": "b"})
     source.delete(where, pin)

@@ -28,6 +28,7 @@ import obstore
 
 from s3unzip import errors
 from s3unzip.model import NO_NAMES, Location, Pin
+from s3unzip.object_properties import MAX_TAGS
 from s3unzip.stores.archives import Source
 from s3unzip.stores.calls import count_request, read_until_fault
 from s3unzip.stores.ports import Buffer, Tail
@@ -325,6 +326,13 @@ class S3Source(Source):
                 f"{location}: the version that was extracted is gone"
             ) from None
         new = {**old, **tags}
+        if len(new) > MAX_TAGS:
+            raise errors.StorageError(
+                f"{location}: the archive would have {len(new)} tags, but S3 allows at most "
+                f"{MAX_TAGS}"
+            )
+        if new == old:
+            return
         request["Tagging"] = {"TagSet": [{"Key": key, "Value": new[key]} for key in new]}
         count_request("put")
         call = Call("PutObjectVersionTagging", location.bucket, location.key, pinned=True)
