@@ -68,7 +68,7 @@ def walk_member(home: Path) -> dict[str, Walk]:
     archive = home / "archive.zip"
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as made:
         made.writestr("folder/member.json", '{"a": 1}' * 100)
-    stores = OpenedStores(StoreConfig(work=Location("file", "", f"{home}/home/")))
+    stores = OpenedStores(StoreConfig(work=Location("file", "", str(home / "home"))))
     context = Context(stores=stores, clock=Clock())
     request = Request(
         Location("file", "", str(archive)), Location("file", "", str(home / "out") + "/")

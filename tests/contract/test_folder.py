@@ -91,7 +91,7 @@ def _swap_in_turn(
 
 
 def _records(home: Path, run: str = "run-1") -> run_store.RunStore:
-    return OpenedStores(config.StoreConfig(Location("file", "", f"{home}/"))).run_store(run)
+    return OpenedStores(config.StoreConfig(Location("file", "", str(home)))).run_store(run)
 
 
 @pytest.mark.usefixtures("no_umask")

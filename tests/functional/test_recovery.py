@@ -136,7 +136,7 @@ def test_parts_of_a_split_member_are_written_again(
 ) -> None:
     """Parts on record that a loss of power took do not make a wrong member."""
     context = attempts.open_context(
-        config.StoreConfig(Location("file", "", f"{program.home}/")),
+        config.StoreConfig(Location("file", "", str(program.home))),
         Policy(),
         make_tuning(TUNING),
         ports.Clock(),

@@ -288,7 +288,7 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
     of a run are in S3, the settings of the destination apply to them. Times are in seconds.
     """
 
-    # The folder or the S3 prefix, ending in "/", below which the records of runs are kept.
+    # The folder, or the S3 prefix ending in "/", below which the records of runs are kept.
     work: Location = field(default_factory=runs_home)
     endpoint_url: Annotated[
         str | None,

@@ -189,7 +189,10 @@ class OpenedStores:
         Requests for records are not paced, so the new one needs no limit (`at_once`).
         """
         work = self._config.work
-        home = replace(work, key=f"{work.key}runs/{run}/")
+        key = work.key
+        if work.store.has_folders and not key.endswith("/"):
+            key += "/"
+        home = replace(work, key=f"{key}runs/{run}/")
         match work.scheme:
             case "s3":
                 from s3unzip.stores.s3.destination import S3Destination
