@@ -510,8 +510,9 @@ def test_one_object_of_many_is_not_deleted(code: str, kind: type[S3UnzipError]) 
     [
         (lambda source, where: source.delete(where, VERSION), ["DELETE"]),
         (lambda source, where: source.tag(where, VERSION, {"a": "b"}), ["GET", "PUT"]),
+        (lambda source, where: source.tag(where, VERSION, {}), ["GET"]),
     ],
-    ids=["delete", "tag"],
+    ids=["delete", "tag", "has the tags"],
 )
 def test_a_version_is_not_read_to_finish_it(
     finish: Callable[[Source, Location], object], methods: list[str]
