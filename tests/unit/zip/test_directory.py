@@ -211,7 +211,7 @@ def test_a_member_ends_before_the_directory(prefix: int) -> None:
 
 def test_a_missing_zip64_value_puts_a_member_out_of_bounds() -> None:
     """The message says that the value is missing: the end is not one that the header declares."""
-    with pytest.raises(RejectedError, match="would end at 4294967330.*; a ZIP64 value is missing"):
+    with pytest.raises(RejectedError, match=r"would end at 4294967330.*; a ZIP64 value is missing"):
         _read_one(Entry("a", central=BOTH), 1_000)
 
 
