@@ -211,8 +211,8 @@ class SegmentInflater:
     Args:
         start_bit: position of the first bit of a block header.
         stop_bit: position of the first bit of a later block header, or None for the end of the
-            stream. It lies at least 16 bits after `start_bit`: `feed` cannot trim one byte at both
-            ends. A dynamic block is longer.
+            stream. It lies in a later byte than `start_bit`, because `feed` cannot trim one byte at
+            both ends. No byte has boundaries of two segments, because each has its own bytes.
         window: the output before the segment, at most the last 32 KiB.
     """
 

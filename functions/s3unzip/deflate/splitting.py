@@ -179,7 +179,7 @@ def scan_segment(
     Args:
         max_segments: maximum number of segments that the scan may cover: this one and the later
             ones that join it. If the scan would cover more segments, the function returns None;
-            without this scan, `link_segments` refuses the stream. By default, no stream has more.
+            without this scan, `link_segments` refuses the stream. No stream reaches the default.
     """
     start_bit = locate(layout, segment, read)
     if start_bit is None:
