@@ -367,6 +367,15 @@ def test_members_around_4_gib_by_the_command(
     }
 
 
+def test_looking_into_an_archive_of_macos(program: processes.Program) -> None:
+    """Sizes and contents are the real ones."""
+    build_mac(SMALL[0], BIG, SMALL[1]).write(program.folder / "mac.zip")
+    assert (
+        {line["name"]: line["size"] for line in program.run("ls", "mac.zip", "--json").lines},
+        program.run("cat", "mac.zip", "b.bin").out,
+    ) == ({file.name: file.size for file in (*SMALL, BIG)}, "\0" * 7)
+
+
 def test_a_refused_archive_of_macos_says_so(program: processes.Program) -> None:
     """The refusal names macOS and 4 GiB, and does not advise to fetch the archive again."""
     build_mac(SMALL[0], BIG, SMALL[1], headers=(2, 1, 0)).write(program.folder / "mac.zip")
