@@ -463,8 +463,11 @@ class Stage:
         self.world.scheduler.kill(current().process)
         raise ProcessDiedError
 
-    def abort(self) -> None:
-        self.executions[0].stop()
+    def abort(self, number: int = 0) -> None:
+        self.executions[number].stop()
+
+    def redrive(self) -> None:
+        self.executions[0].start()
 
     def deny(self) -> None:
         raise AccessDeniedError("not allowed")

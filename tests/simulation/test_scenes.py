@@ -166,18 +166,19 @@ def test_an_aborted_older_run_leaves_the_newest(late: float) -> None:
 def test_a_late_settling_replaces_no_newer_report() -> None:
     """A run fails twice; its second settling hangs in its last write until the third has ended."""
     with staged(tail_bytes=WHOLE_TAIL) as stage:
-
-        def abort_and_resume() -> None:
-            stage.executions[-1].stop()
-            stage.wait(1.0)
-            stage.resume()
-            stage.wait()
-
         stage.at("extract", 1, "put out/", stage.deny)
         stage.play(partial(stage.put, MANY))
         done = stage.world.invocations
         stage.at("extract", done["extract"] + 1, "put out/", stage.deny)
-        stage.at("settle", done["settle"] + 1, "replace report.json", abort_and_resume)
+        stage.at(
+            "settle",
+            done["settle"] + 1,
+            "replace report.json",
+            partial(stage.abort, -1),
+            partial(stage.wait, 1.0),
+            stage.resume,
+            stage.wait,
+        )
         stage.play(stage.resume)
         assert stage.run_of(MANY.version).verdict == COMPLETED
 
@@ -252,15 +253,9 @@ def test_an_equal_id_of_another_archive_is_a_dead_letter(tail: int) -> None:
 def test_the_news_of_an_abort_is_late() -> None:
     """A run that goes on is not reported as failed, and no second execution begins beside it."""
     with staged(tail_bytes=WHOLE_TAIL) as stage:
-
-        def abort_and_resume() -> None:
-            stage.services.news_seconds = 20.0
-            stage.abort()
-            stage.resume()
-            stage.wait(5.0)
-            stage.send()
-
-        stage.at("extract", 1, "put out/", abort_and_resume)
+        stage.services.news_seconds = 20.0
+        seconds_later = partial(stage.wait, 5.0)
+        stage.at("extract", 1, "put out/", stage.abort, stage.resume, seconds_later, stage.send)
         stage.at("plan", 1, "read run.json", partial(stage.wait, 60.0))
         stage.play(partial(stage.put, MANY))
         assert (len(stage.services.executions), stage.run_of(MANY.version).told) == (2, [COMPLETED])
@@ -275,7 +270,7 @@ def test_an_execution_that_is_redriven_and_aborted_again_is_reported_again() -> 
                 "plan", number, "read run.json", partial(stage.wait, 5.0), stage.abort, stage.kill
             )
         stage.play(partial(stage.put, MANY))
-        stage.play(stage.executions[0].start)
+        stage.play(stage.redrive)
         times = [
             report[name]
             for report in stage.run_of(MANY.version).reports
@@ -287,15 +282,16 @@ def test_an_execution_that_is_redriven_and_aborted_again_is_reported_again() -> 
 def test_a_redriven_execution_that_fails_beside_a_later_one_reports_nothing() -> None:
     """The run goes on in the later execution, although it began before the end of the other."""
     with staged(tail_bytes=WHOLE_TAIL) as stage:
-
-        def redrive_and_abort() -> None:
-            stage.abort()
-            stage.resume()
-            stage.wait(5.0)
-            stage.executions[0].start()
-            stage.abort()
-
-        stage.at("extract", 1, "put out/", redrive_and_abort)
+        stage.at(
+            "extract",
+            1,
+            "put out/",
+            stage.abort,
+            stage.resume,
+            partial(stage.wait, 5.0),
+            stage.redrive,
+            stage.abort,
+        )
         stage.at("plan", 1, "read run.json", partial(stage.wait, 60.0))
         stage.play(partial(stage.put, MANY))
         ends = [one.status for one in stage.executions]
