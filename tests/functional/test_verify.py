@@ -23,7 +23,7 @@ from s3unzip.api.verification import (
 )
 from s3unzip.errors import RejectedError, ServiceFaultError, StorageError, ThrottledError
 from s3unzip.model import GzipForm, Location, Options, Request, Verdict, decode, encode
-from s3unzip.stores.ports import ListPage, ObjectFacts, StoredObject
+from s3unzip.stores.ports import ListPage, StoredObject
 from tests.support import memory_server, processes, servers
 from tests.support.memory import TINY, MemoryBucket, MemoryStores, World, check_fields
 from tests.support.zips import Entry, build, log_lines
@@ -73,15 +73,12 @@ class Extracted:
         self.lines = {line.key: line for line in lines}
         return check_fields(found, expected)
 
-    def put(self, key: str, body: bytes, facts: ObjectFacts | None = None) -> None:
-        self.out.put(key, body, facts or ObjectFacts("text/plain", {}), if_absent=False)
-
     def forge(self, number: int, *, etag: str | None = None) -> str:
         """Change the bytes of an object past the pipeline, or its ETag alone; return its key."""
         key = _key_of(number)
         stored = self.out.objects[key]
         if etag is None:
-            self.put(key, b"x" * len(stored.body), stored.facts)
+            self.out.put(key, b"x" * len(stored.body), stored.facts, if_absent=False)
         else:
             self.out.objects[key] = replace(stored, etag=etag)
         return key
@@ -100,11 +97,11 @@ def test_every_kind_of_difference(case: Extracted) -> None:
     """Missing, of another size, of another content, of unknown content, and extra."""
     crc = case.out.objects[_key_of(6)].facts
     case.out.delete([_key_of(3)])
-    case.put(_key_of(4), b"longer than it was " * 9)
-    case.put(_key_of(5), MEMBERS[5].content)
-    case.put(_key_of(7), MEMBERS[7].content, crc)
-    case.put("archive/zzz", b"extra")
-    case.put("archive-2/other", b"not below the prefix")
+    case.out.add(_key_of(4), b"longer than it was " * 9)
+    case.out.add(_key_of(5), MEMBERS[5].content)
+    case.out.put(_key_of(7), MEMBERS[7].content, crc, if_absent=False)
+    case.out.add("archive/zzz", b"extra")
+    case.out.add("archive-2/other", b"not below the prefix")
     counts = {"missing": 1, "size": 1, "crc": 1, "no-crc": 1, "extra": 1}
     found = case.verify(verdict="DIFFERENT", equal=36, counts=counts)
     assert [(one.kind, one.key) for one in found.differences] == [
@@ -121,7 +118,7 @@ def test_every_kind_of_difference(case: Extracted) -> None:
 def test_deep_trusts_no_metadata(case: Extracted) -> None:
     """Bytes that changed under a right checksum are found; a missing checksum does not matter."""
     key = case.forge(8)
-    case.put(_key_of(5), MEMBERS[5].content)
+    case.out.add(_key_of(5), MEMBERS[5].content)
     case.verify(counts={"no-crc": 1})
     size = sum(len(member.content) for member in MEMBERS)
     found = case.verify(deep=True, counts={"crc": 1}, bytes_read=size)
@@ -131,8 +128,8 @@ def test_deep_trusts_no_metadata(case: Extracted) -> None:
 def test_members_that_are_not_asked_for_are_not_extra(case: Extracted) -> None:
     """With a filter only its members are compared; no other member, nor the marker, is extra."""
     case.out.delete([_key_of(0), _key_of(1)])
-    case.put("archive/_SUCCESS", b"{}")
-    case.put("archive/d0/stranger", b"")
+    case.out.add("archive/_SUCCESS", b"{}")
+    case.out.add("archive/d0/stranger", b"")
     found = case.verify(options=Options(include=("d0/*",)), members=14, equal=13)
     assert [(one.kind, one.key) for one in found.differences] == [
         (Kind.MISSING, _key_of(0)),
@@ -145,7 +142,7 @@ def test_ranges_meet_without_gap_or_overlap(case: Extracted, range_keys: int) ->
     """However the keys are cut into ranges, the answer is the same."""
     case.out.delete([_key_of(n) for n in (0, 3, 39)])
     for extra in ("archive/", "archive/d0/f00", "archive/d1/zz", "archive/d2/~"):
-        case.put(extra, b"")
+        case.out.add(extra, b"")
     counts = {"missing": 3, "extra": 4}
     whole = case.verify(counts=counts)
     case.verify(
@@ -157,7 +154,7 @@ def test_a_listing_goes_on_over_pages(case: Extracted) -> None:
     """All objects are seen, once; of each kind of difference the first few are kept."""
     case.out.delete([_key_of(n) for n in range(20)])
     for number in range(2_500):
-        case.put(f"archive/d1/{number}", b"")
+        case.out.add(f"archive/d1/{number}", b"")
     found = case.verify(listed=2, equal=20, counts={"missing": 20, "extra": 2_500})
     assert [one.kind for one in found.differences] == [Kind.MISSING] * 2 + [Kind.EXTRA] * 2
     assert found.requests.list == 3
