@@ -138,8 +138,7 @@ def test_ctrl_c_leaves_nothing(pipeline: DeployedPipeline) -> None:
 def test_an_environment_that_extracts_nothing(pipeline: DeployedPipeline) -> None:
     """With a wrong setting of the extract function the row says so, and the set exits with 1."""
     with with_variables(pipeline, "extract", {Variable.TUNING.value: "nonsense"}):
-        done = _call(pipeline, "--env", "dev", "--only", "members")
-    assert done.code == 1
+        done = _call(pipeline, "--env", "dev", "--only", "members").ends(1)
     (row,) = (line for line in done.out.splitlines() if line.startswith("members"))
     assert row.endswith("  FAILED")
     assert "FAILED: 0 extracted, 0 failed, 5,000 missing" in row
