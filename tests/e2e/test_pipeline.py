@@ -51,20 +51,15 @@ def contents(prefix: str, entries: Iterable[Entry]) -> dict[str, bytes]:
     return {f"{prefix}{entry.raw_name.decode()}": entry.content for entry in entries}
 
 
-def put_event(pipeline: DeployedPipeline, key: str) -> None:
-    """Queue EventBridge's event of an archive, as the rule would."""
-    body = json.dumps(
-        {
-            "source": "aws.s3",
-            "detail-type": "Object Created",
-            "time": "2026-01-01T00:00:00Z",
-            "detail": {
-                "bucket": {"name": pipeline.outputs["IngestBucket"]},
-                "object": {"key": key, "size": 1, "etag": "stale", "sequencer": "00"},
-            },
-        }
-    )
-    send(pipeline, [body])
+def put_event(pipeline: DeployedPipeline, key: str, sender: str = "aws.s3") -> None:
+    """Queue the event of an archive, as the rule or `s3unzip submit` does."""
+    event = {
+        "detail-type": "Object Created",
+        "source": sender,
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "detail": {"bucket": {"name": pipeline.outputs["IngestBucket"]}, "object": {"key": key}},
+    }
+    send(pipeline, [json.dumps(event)])
 
 
 def send(pipeline: DeployedPipeline, bodies: list[str]) -> None:

@@ -23,7 +23,7 @@ from tests.e2e.conftest import (
     with_variables,
     without_workers,
 )
-from tests.e2e.test_pipeline import EACH_WAY, STATE_MACHINE, send, wait_until_idle
+from tests.e2e.test_pipeline import EACH_WAY, STATE_MACHINE, put_event, wait_until_idle
 from tests.infra.test_template import ARCHIVES, ENDS_RUNS, FUNCTIONS, MEMBERS, RIGHTS, RUNS
 from tests.support import assemblies, servers
 from tests.support.zips import DEFLATE, Entry, build, seal_aes, seal_zipcrypto, with_wrong_crc
@@ -397,17 +397,6 @@ def scan(scanned: DeployedPipeline, key: str, version: dict[str, Any], status: s
     assert scanned.client("events").put_events(Entries=[entry])["FailedEntryCount"] == 0
 
 
-def submit(scanned: DeployedPipeline, key: str, sender: str = "s3unzip.submit") -> None:
-    """Queue the event of an archive as `s3unzip submit` does."""
-    event = {
-        "detail-type": "Object Created",
-        "source": sender,
-        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "detail": {"bucket": {"name": scanned.outputs["IngestBucket"]}, "object": {"key": key}},
-    }
-    send(scanned, [json.dumps(event)])
-
-
 def _withheld(scanned: DeployedPipeline, key: str) -> list[str]:
     lines = [line for line in scanned.logs().splitlines() if "archive is not opened" in line]
     return [
@@ -419,7 +408,7 @@ def test_an_archive_waits_for_its_scan(scanned: DeployedPipeline) -> None:
     """The upload starts nothing, also as S3's own event; the clean result does."""
     key = "in/clean.zip"
     version = _put(scanned, key, b"text")
-    submit(scanned, key, sender="aws.s3")
+    put_event(scanned, key)
     await_value(scanned, lambda: "waits for the result of its scan" in scanned.logs())
     assert scanned.find_run(key) is None
     scan(scanned, key, version)
@@ -465,7 +454,7 @@ def test_a_submitted_archive_needs_the_tag(scanned: DeployedPipeline, status: st
             VersionId=version["VersionId"],
             Tagging={"TagSet": [{"Key": "GuardDutyMalwareScanStatus", "Value": status}]},
         )
-    submit(scanned, key)
+    put_event(scanned, key, "s3unzip.submit")
     if status == CLEAN:
         assert scanned.wait(key).verdict is Verdict.COMPLETED
     else:
