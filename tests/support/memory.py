@@ -443,7 +443,6 @@ class World:
     platform: Platform | None = None
     policy: Policy = field(default_factory=Policy)
     uploads: UploadNotes = field(default_factory=UploadNotes)
-    faults: list[S3UnzipError] = field(default_factory=list)  # of tasks
 
     @property
     def out(self) -> MemoryBucket:
@@ -502,7 +501,6 @@ class World:
                 try:
                     run_task(run, task, self.context)
                 except S3UnzipError as fault:
-                    self.faults.append(fault)
                     if not (
                         isinstance(fault, ServiceFaultError) or records.find_stop() is not None
                     ):
