@@ -207,12 +207,12 @@ def test_tasks_done_twice_at_once(world: World) -> None:
 
 def _do_twice(name: str, tasks: tuple[Task, ...], one: Context, other: Context) -> int:
     records = RunRecords.open(one.stores, name)
-    run, done = records.read_plan().run, 0
+    run = records.read_plan().run
+    listed = tasks or tuple(records.read_round(records.list_rounds()[-1]))
     with ThreadPoolExecutor(2) as pool:
-        for task in tasks or records.read_round(records.list_rounds()[-1]):
+        for task in listed:
             list(pool.map(partial(_try, run, task), (one, other)))
-            done += 1
-    return done
+    return len(listed)
 
 
 def _try(run: Run, task: Task, context: Context) -> None:

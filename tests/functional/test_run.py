@@ -198,11 +198,6 @@ def test_a_refused_member_fails_alone(count: int) -> None:
         case.world.resume(report.run, failed=True, reasons=reasons)
 
 
-def test_a_store_that_refuses_all_ends_the_run() -> None:
-    """A million members would be refused one by one."""
-    Refused(0, MAX_REFUSALS + 100).run(verdict="FAILED", extracted=0)
-
-
 @pytest.mark.parametrize("reason", FAULTS)
 def test_failed_members_again_meets_a_fault(reason: str) -> None:
     """It is FAILED with that reason, not COMPLETED_WITH_ERRORS with the old one."""

@@ -140,8 +140,12 @@ class Account:
             RoleName="any",
             AssumeRolePolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": []}),
         )
-        machine = self.make_machine()
-        queue, dead = self.make_queue("intake"), self.make_queue("dead")
+        definition = {"StartAt": "A", "States": {"A": {"Type": "Pass", "End": True}}}
+        machine = self.client("stepfunctions").create_state_machine(
+            name="runs", definition=json.dumps(definition), roleArn=ROLE
+        )["stateMachineArn"]
+        queue = self.client("sqs").create_queue(QueueName="intake")["QueueUrl"]
+        dead = self.client("sqs").create_queue(QueueName="dead")["QueueUrl"]
         self.client("events").create_event_bus(Name=BUS)
         self.variables |= {
             Variable.ENVIRONMENT: "dev",
@@ -178,9 +182,6 @@ class Account:
             StackName=name, TemplateBody=json.dumps(template)
         )
 
-    def make_queue(self, name: str) -> str:
-        return str(self.client("sqs").create_queue(QueueName=name)["QueueUrl"])
-
     def queue_arn(self, url: str) -> str:
         told = self.client("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])
         return str(told["Attributes"]["QueueArn"])
@@ -208,14 +209,6 @@ class Account:
             stateMachineArn=self.outputs["StateMachineArn"]
         )
         return [one["name"] for one in found["executions"]]
-
-    def make_machine(self) -> str:
-        definition = {"StartAt": "A", "States": {"A": {"Type": "Pass", "End": True}}}
-        return str(
-            self.client("stepfunctions").create_state_machine(
-                name="runs", definition=json.dumps(definition), roleArn=ROLE
-            )["stateMachineArn"]
-        )
 
     def _make_function(self) -> str:
         return str(
