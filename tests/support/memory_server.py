@@ -24,10 +24,6 @@ PAGE = 1_000
 METADATA = "x-amz-meta-"
 
 
-class RefusalError(Exception):
-    """An answer that is an error: its status and code."""
-
-
 class MemoryS3(HttpServer):
     """Buckets in memory, by name, behind a port of this machine."""
 
@@ -45,8 +41,6 @@ class MemoryS3(HttpServer):
         try:
             with self._lock:
                 return self._answer(asked)
-        except RefusalError as refusal:
-            return s3_error(*refusal.args)
         except (errors.ConflictError, errors.SourceChangedError):
             return s3_error(412, "PreconditionFailed")
         except errors.NotFoundError as missing:
@@ -154,7 +148,7 @@ def _of_upload(bucket: MemoryBucket, asked: Asked, buckets: dict[str, MemoryBuck
             "CompleteMultipartUploadResult",
             f"<Key>{escape(asked.key)}</Key><ETag>&quot;{etag}&quot;</ETag>",
         )
-    raise RefusalError(501, "NotImplemented")
+    return s3_error(501, "NotImplemented")
 
 
 def _told_parts(body: bytes) -> list[model.Part]:
@@ -184,7 +178,7 @@ def _copy(
 def _read(bucket: MemoryBucket, asked: Asked) -> Reply:
     pin = bucket.tail(model.Location("s3", asked.bucket, asked.key), 0).pin
     if asked.headers.get("if-match") not in {None, pin.etag}:  # the port pins every read by it
-        raise RefusalError(412, "PreconditionFailed")
+        return s3_error(412, "PreconditionFailed")
     stored = bucket.objects[asked.key]
     headers = {
         **{f"{METADATA}{name}": value for name, value in stored.facts.metadata.items()},
@@ -215,7 +209,7 @@ def _is_if_absent(asked: Asked) -> bool:
     """Say whether the object must not exist; S3 knows no other condition by If-None-Match."""
     wanted = asked.headers.get("if-none-match")
     if wanted not in {None, "*"} or "if-match" in asked.headers:
-        raise RefusalError(501, "NotImplemented")
+        raise errors.StorageError("another condition: NotImplemented")
     return wanted == "*"
 
 
