@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest.mock import ANY
 
@@ -88,6 +89,25 @@ def test_a_run_that_goes_on_while_others_are_removed(program: Program, run: str)
 
     assert Busy(StoreConfig(parse_destination(str(program.home)))).prune(begun + 5) == (1, 0)
     assert folder.is_dir()
+
+
+def test_a_run_that_waits_for_its_lock_while_it_is_removed(tmp_path: Path) -> None:
+    """The lock is on the new file: nobody would see a lock on the removed one."""
+    home = str(tmp_path)
+    with ThreadPoolExecutor(1) as pool:
+        for _ in servers.looks():
+            with lock_run(home, "2026-01-01/000000-a-0"):  # `prune` has it
+                open_files = len([*Path("/dev/fd").iterdir()])
+                waiting = pool.submit(lock_run, home, "2026-01-01/000000-a-0")
+                assert any(
+                    waiting.done() or len([*Path("/dev/fd").iterdir()]) > open_files
+                    for _ in servers.looks()
+                )
+                shutil.rmtree(tmp_path / "runs")
+            if waiting.exception() is None:  # otherwise it has waited too long
+                break
+        with waiting.result():
+            assert is_at_work(home, "2026-01-01/000000-a-0")
 
 
 def test_a_full_disk_is_named_with_the_file(program: Program, run: str) -> None:

@@ -80,6 +80,8 @@ def lock_run(home: str, run: str) -> BufferedWriter:
         for _ in range(TRIES):
             with _explaining_records(folder), suppress(BlockingIOError):
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if not os.fstat(file.fileno()).st_nlink:  # `prune` has removed the file meanwhile
+                    return lock_run(home, run)
                 closing.pop_all()  # the caller closes the file
                 return file
             time.sleep(PAUSE)
