@@ -1,11 +1,11 @@
 """The ways in which an archive of the corpus is read: from `Archive` to `Result`.
 
-One is the ZIP core driven by hand, its input cut as finely as a test wants.
+One is the ZIP core driven by hand, its input cut as finely as a test wants: into pieces of `step`
+bytes, or not at all.
 """
 
 import io
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,30 +37,19 @@ from s3unzip.zip.decode import MemberDecoder, decode_member
 from tests.corpus.labels import Archive, MemberResult, Result, extracted
 from tests.support.memory import OUT, TINY, World
 from tests.support.processes import Program
-from tests.support.zips import part_names
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """How finely input is cut: bytes at a time, None for all at once."""
-
-    length: int | None = None
-
-    def pieces(self, data: bytes) -> Iterator[bytes]:
-        step = self.length or max(1, len(data))
-        return (data[start : start + step] for start in range(0, len(data), step))
+from tests.support.zips import cut_pieces, part_names
 
 
 def read_index(
     raw: bytes,
     policy: Policy,
-    cut: Cut,
+    step: int | None = None,
     disks: Disks = ONE_DISK,
     selection: Selection | None = None,
 ) -> Index:
     """Read and settle an archive's index; keys are paths, unless a selection has others."""
     return read_index_by(
-        lambda want: raw[want.start : want.stop], len(raw), policy, cut, disks, selection
+        lambda want: raw[want.start : want.stop], len(raw), policy, step, disks, selection
     )
 
 
@@ -68,23 +57,24 @@ def read_index_by(
     read: Callable[[ByteRange], bytes],
     size: int,
     policy: Policy,
-    cut: Cut,
+    step: int | None = None,
     disks: Disks = ONE_DISK,
     selection: Selection | None = None,
 ) -> Index:
     """Read and settle the index of an archive that is read by its ranges."""
     location = drive(locate_directory(size, policy, disks), read)
     reader = DirectoryReader(location, policy, selection)
-    for piece in cut.pieces(read(ByteRange(location.start, location.stop))):
+    directory = read(ByteRange(location.start, location.stop))
+    for piece in cut_pieces(directory, step or max(1, len(directory))):
         reader.feed(piece)
     index = drive(reader.finish(), read)
     index.warnings.update(drive(inspect_prefix(location, index.first), read))
     return index
 
 
-def open_at(raw: bytes, member: Member, policy: Policy, cut: Cut) -> OpenedMember:
+def open_at(raw: bytes, member: Member, policy: Policy, step: int | None) -> OpenedMember:
     """Open a member, giving its header as many bytes as it asks for."""
-    length = cut.length or 1 << 17
+    length = step or 1 << 17
     while True:
         head = raw[member.offset : min(member.stop, member.offset + length)]
         opened = open_member(member, head, policy)
@@ -94,34 +84,36 @@ def open_at(raw: bytes, member: Member, policy: Policy, cut: Cut) -> OpenedMembe
         length = opened
 
 
-def extract_member(raw: bytes, member: Member, policy: Policy, cut: Cut) -> tuple[bytes, set[str]]:
+def extract_member(
+    raw: bytes, member: Member, policy: Policy, step: int | None
+) -> tuple[bytes, set[str]]:
     """Return a member's content and warnings."""
-    opened = open_at(raw, member, policy, cut)
+    opened = open_at(raw, member, policy, step)
     start = member.offset + opened.data_start
     stop = start + member.compressed_size
     warnings = {*opened.warnings, *close_member(member, opened, raw[stop : member.stop])}
-    if cut.length is None:
+    if step is None:
         decoded = decode_member(member, raw[start:stop], policy, opened)
         return bytes(decoded.content), warnings.union(decoded.warnings)
     decoder = MemberDecoder(member, policy, opened)
-    content = b"".join(map(bytes, decoder.decode(cut.pieces(raw[start:stop]))))
+    content = b"".join(map(bytes, decoder.decode(cut_pieces(raw[start:stop], step))))
     return content, warnings.union(decoder.warnings)
 
 
 def extract(
-    raw: bytes, policy: Policy | None = None, cut: Cut | None = None, disks: Disks = ONE_DISK
+    raw: bytes, policy: Policy | None = None, step: int | None = None, disks: Disks = ONE_DISK
 ) -> Result:
     """Extract an archive in memory through the core; `disks` are its parts, if it has several."""
-    policy, cut = policy or Policy(), cut or Cut()
+    policy = policy or Policy()
     try:
-        index = read_index(raw, policy, cut, disks)
+        index = read_index(raw, policy, step, disks)
     except RejectedError as error:
         return Result(error.finding.code)
     results = {member.index: MemberResult(why.code) for member, why in index.failures}
     warnings = set(index.warnings)
     for member in index.members:
         try:
-            content, noted = extract_member(raw, member, policy, cut)
+            content, noted = extract_member(raw, member, policy, step)
         except MemberError as error:
             results[member.index] = MemberResult(error.finding.code)
         else:
@@ -134,11 +126,11 @@ def extract(
 STREAMED = replace(Tuning(), small_member=1, copy_from=1 << 40, split_from=1 << 40)
 
 
-def read_in_core(archive: Archive, cut: Cut | None = None, policy: Policy | None = None) -> Result:
+def read_in_core(archive: Archive, step: int | None = None, policy: Policy | None = None) -> Result:
     """Read an archive through the core, by its own policy or another one."""
     parts = archive.parts
     return extract(
-        b"".join(parts), policy or archive.policy, cut, Disks([len(part) for part in parts])
+        b"".join(parts), policy or archive.policy, step, Disks([len(part) for part in parts])
     )
 
 
@@ -200,8 +192,8 @@ def run_in_memory(archive: Archive, tuning: Tuning) -> Result:
 
 WAYS: dict[str, Callable[[Archive], Result]] = {
     "core": read_in_core,
-    "core, cut": partial(read_in_core, cut=Cut(13)),
-    "core, byte by byte": partial(read_in_core, cut=Cut(1)),
+    "core, cut": partial(read_in_core, step=13),
+    "core, byte by byte": partial(read_in_core, step=1),
     "members": read_by_members,
     "batches": partial(run_in_memory, tuning=Tuning()),
     "streams": partial(run_in_memory, tuning=STREAMED),

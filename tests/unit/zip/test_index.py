@@ -28,7 +28,7 @@ from s3unzip.zip.checks import MIB
 from s3unzip.zip.names import has_long_marks
 from tests.corpus import labels
 from tests.corpus.codecs import SEALS
-from tests.corpus.ways import Cut, extract, read_index
+from tests.corpus.ways import extract, read_index
 from tests.support.zips import (
     BZIP2,
     DEFLATE,
@@ -43,11 +43,11 @@ from tests.support.zips import (
 
 
 def _index_of(*entries: Entry, policy: Policy | None = None, shape: Shape | None = None) -> Index:
-    return read_index(build(*entries, shape=shape), policy or Policy(), Cut())
+    return read_index(build(*entries, shape=shape), policy or Policy())
 
 
 def _index_through(raw: bytes, selection: Selection) -> Index:
-    return read_index(raw, Policy(), Cut(), selection=selection)
+    return read_index(raw, Policy(), selection=selection)
 
 
 def test_stop_is_the_next_header_of_any_kind() -> None:
@@ -190,7 +190,7 @@ def test_memory_is_bounded_by_settings(case: str, traced: None) -> None:
     policy = Policy(limits=replace(Limits(), folder_memory=piece))
     gc.collect()
     tracemalloc.start()
-    index = read_index(raw, policy, Cut(piece))
+    index = read_index(raw, policy, piece)
     kept, peak = tracemalloc.get_traced_memory()
     assert index.entries == len(HOSTILE[case])
     bound = sum(300 + 2 * min(1_100, len(entry.raw_name)) for entry in HOSTILE[case])
@@ -217,7 +217,7 @@ def test_normalising_is_bounded() -> None:
     marks = "\u0323\u0301" * 10_000  # out of order: sorting them takes the square of their number
     assert fold_key("E" + marks) == "e" + marks
     raw = build(Entry("e" + marks), Entry("f" + marks[:200]), Entry("g" + marks[:20]))
-    index = read_index(raw, Policy(lenient=True), Cut())
+    index = read_index(raw, Policy(lenient=True))
     codes = {member.path[0]: finding.code for member, finding in index.failures}
     assert (codes, index.warnings["name-combining-run"]) == ({"e": "key-too-long"}, 2)
     assert [has_long_marks(marks[:length]) for length in (200, 20)] == [True, False]
@@ -251,7 +251,7 @@ def test_a_directory_in_another_order() -> None:
     raw = build(Entry("a"), Entry("b", b"22"), Entry("../c"), Entry("../d"))
     start = len(raw) - 22 - 2 * 47 - 2 * 50
     headers = [raw[start:][:47], raw[start + 47 :][:47], raw[start + 94 :][:50], raw[-72:-22]]
-    index = read_index(raw[:start] + b"".join(reversed(headers)) + raw[-22:], Policy(), Cut())
+    index = read_index(raw[:start] + b"".join(reversed(headers)) + raw[-22:], Policy())
     members = [*index.members, *(member for member, _ in index.failures)]
     assert [(member.index, member.path, member.offset, member.stop) for member in members] == [
         (3, "a", 0, 31),
@@ -295,7 +295,7 @@ def test_selected_members() -> None:
 
 
 def _first_of(raw: bytes) -> Member:
-    return read_index(raw, Policy(), Cut()).members[0]
+    return read_index(raw, Policy()).members[0]
 
 
 def test_asks_for_what_it_needs() -> None:
@@ -345,7 +345,7 @@ def test_round_trip(
     assert extract(
         build(seal(labels.Member("a", content, method), password)),
         Policy(password=password),
-        Cut(step),
+        step,
     ).members[0] == labels.extracted("a", content)
 
 
@@ -377,7 +377,7 @@ def test_every_allowed_cut_gives_the_same_members(
 ) -> None:
     """Wherever the parts begin, members and warnings are those of the archive in one file."""
     parts = build_split(*ENTRIES, sizes=sizes, shape=Shape(zip64=zip64), marker=marker)
-    read = extract(b"".join(parts), Policy(), Cut(step), Disks([len(part) for part in parts]))
+    read = extract(b"".join(parts), Policy(), step, Disks([len(part) for part in parts]))
     assert (read, count_disks(parts[-1])) == (WHOLE, len(parts))
 
 

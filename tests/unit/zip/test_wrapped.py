@@ -26,7 +26,7 @@ from s3unzip.zip.decode import MemberDecoder
 from s3unzip.zip.members import SELECTED, HeaderTable
 from s3unzip.zip.records import LOCAL_LENGTH
 from s3unzip.zip.wrapped import MAX_PROBES, find_long_members
-from tests.corpus.ways import Cut, read_index_by
+from tests.corpus.ways import read_index_by
 from tests.support.mac_zips import GIB, WRAP, MacFile, Sparse, build_mac, deflate_zeros, deflated
 from tests.support.zips import DEFLATE, Shape, build
 
@@ -37,7 +37,7 @@ def _read_mac(
     archive: Sparse, policy: Policy | None = None, selection: Selection | None = None
 ) -> Index:
     policy = policy or Policy()
-    return read_index_by(archive.read, archive.size, policy, Cut(), selection=selection)
+    return read_index_by(archive.read, archive.size, policy, selection=selection)
 
 
 def _codes_of(archive: Sparse, policy: Policy | None = None) -> set[str]:
