@@ -1,9 +1,10 @@
 """Extract ZIP archives of any size from S3 to S3, in parallel and verified.
 
-`open_archive` looks into an archive, `extract` extracts it on this machine, and `verify` compares a
-destination with it. `zip` and `deflate` are the cores: they take bytes and return values, do no
-I/O, and can be used alone. The names below are public; docs/reference/api.md promises how stable
-they are. They are loaded when they are first used, so that importing this package is cheap.
+`open_archive` reads the directory of an archive, `extract` extracts an archive on this machine, and
+`verify` compares a destination with an archive. `zip` and `deflate` are the cores: they take bytes
+and return values, do no I/O, and can be used alone. The names below are public;
+docs/reference/api.md promises how stable they are. They are loaded when they are first used, so
+that importing this package is cheap.
 """
 
 from __future__ import annotations

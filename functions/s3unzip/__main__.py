@@ -30,12 +30,12 @@ def run_program() -> None:
     try:
         if sys.getfilesystemencoding() != "utf-8" and os.environ.get("PYTHONUTF8") != "1":
             _start_again_with_utf8()
-        # A listing or a plan holds millions of values, and frequent collections would visit them
-        # again and again. Verifying 100,000 objects takes 3.4 s of CPU time with Python's threshold
-        # of 700 allocations, and 2.1 s with 50,000.
+        # A listing or a plan holds millions of values, and frequent garbage collections would
+        # traverse all of them each time. Verifying 100,000 objects takes 3.4 s of CPU time with
+        # Python's threshold of 700 allocations, and 2.1 s with 50,000.
         gc.set_threshold(50_000)
         # Use one thread of tokio, the runtime of obstore, for all requests; the default is one per
-        # processor. A second thread gains nothing, because Python's global interpreter lock limits
+        # processor. A second thread does not help, because Python's global interpreter lock limits
         # the process. With two threads, each request wakes more threads: extracting 20,000 small
         # members took a third more thread switches. Worker processes inherit the variable.
         os.environ.setdefault("TOKIO_WORKER_THREADS", "1")

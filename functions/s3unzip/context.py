@@ -30,7 +30,7 @@ class Progress:
     """
 
     def planned(self, plan: PlanSummary) -> None:
-        """Receive the plan, before the first task begins."""
+        """Receive the plan before the first task starts."""
 
     def finished(self, counts: Mapping[str, int]) -> None:
         """Receive what was added to the counts since the last call.
@@ -51,17 +51,17 @@ class Progress:
         """Receive one line about a store that does not respond; the request is retried."""
 
     def reported(self, report: Report) -> None:
-        """Receive the report, before the runs of nested archives begin."""
+        """Receive the report before the runs of nested archives start."""
 
     def nested(self, run: NestedRun) -> None:
         """Receive the result of one nested archive."""
 
 
 class UploadNotes:
-    """Notes about which run began an upload. This base class, used on AWS, keeps no notes."""
+    """Notes on which run started each upload. This base class, used on AWS, keeps no notes."""
 
     def note(self, upload_id: str, run: str) -> None:
-        """Record that `run` has begun an upload, so that other runs do not abort it."""
+        """Record that `run` has started an upload, so that other runs do not abort it."""
 
     def forget(self, upload_id: str) -> None:
         """Forget an upload that has been completed or aborted."""
@@ -96,7 +96,7 @@ class Context(Struct, frozen=True):
             force_setattr(self, "faults", budget)
 
     def calls(self) -> Calls:
-        """Return the object through which one step calls stores; it counts and retries calls."""
+        """Return an object that sends the requests of one step, counts them and retries them."""
         return Calls(
             self.clock,
             self.tuning.retry_seconds,

@@ -1,7 +1,7 @@
 """Checks for options that contradict each other, or do not fit the source or destination of a run.
 
 The command line and an environment's file have different names for an option. A `Naming` returns
-the name that the reader of a message knows.
+the name that is used where the options were set.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ def name_typed(field: str) -> str:
 def check_options(
     options: Options, destination: Location | None = None, naming: Naming = name_typed
 ) -> None:
-    """Refuse options that contradict each other, or that have no effect in a folder.
+    """Refuse options that contradict each other, or that a folder does not support.
 
     Args:
         options: the options of a run.
@@ -35,7 +35,7 @@ def check_options(
         naming: returns the name of an option for the message.
 
     Raises:
-        UsageError: there is a contradiction; the message describes the first one.
+        UsageError: the options are refused; the message describes the first reason.
     """
     is_folder = destination is not None and not destination.store.keeps_properties
     as_gzip = naming("as_gzip")
@@ -126,7 +126,7 @@ def check_access(
         destination: the destination; None: there is none, or it is not known yet.
         after_success: the action on the archive after its run; None: there is no action.
     """
-    # The name of each option, by its field.
+    # The name of each option on the command line, keyed by field.
     words = {option.field: option.word for option in read_options(type(access))}
     set_fields = [field for field in words if getattr(access, field)]
     set_source_fields = {"unsigned", "request_payer"}.intersection(set_fields)

@@ -6,31 +6,31 @@
     +- UsageError                   exit 2  the request is wrong: a URL, an option, a setting
     |  +- BudgetError               exit 2  the estimate is above the caller's limit
     |  +- NothingSelectedError      exit 7  nothing is selected, or no member has a given name
-    +- VerdictError                 exit 1  a run is not COMPLETED; only `Report.raise_for_verdict`
+    +- VerdictError                 exit 1  not COMPLETED; raised only by `Report.raise_for_verdict`
     +- ArchiveError                         the archive's bytes are wrong; carries a Finding
     |  +- RejectedError             exit 3  the directory is broken or ambiguous
     |  +- MemberError               exit 1  one member is bad, the others are not
     |  +- DeflateError              exit 1  the deflate core cannot join or inflate a stream
     +- StorageError                 exit 6  an object store refuses, and a retry cannot help
     |  +- SourceChangedError        exit 4  the archive is no longer the one that was planned
-    |  +- NotFoundError             exit 6  no such bucket or key
+    |  +- NotFoundError             exit 6  the bucket or the key does not exist
     |  +- AccessDeniedError         exit 6  a permission is missing, or a KMS key is refused
     |  |  +- LinkRefusedError       exit 6  a web server does not serve the archive for the URL
-    |  +- RangesUnsupportedError    exit 6  an HTTP server without range requests
-    |  +- ConflictError             exit 6  a conditional write found that the object exists
+    |  +- RangesUnsupportedError    exit 6  an HTTP server does not support range requests
+    |  +- ConflictError             exit 6  a conditional write failed: the object exists or changed
     |  +- StoreFullError            exit 6  the destination has no space left
     |  +- NameRefusedError          exit 6  the file system does not accept a file's name
     |  +- StoreRefusesError         exit 6  the destination refuses every object
-    |  |  +- StoreLacksError        exit 6  the destination lacks a request that each object needs
+    |  |  +- StoreLacksError        exit 6  the destination does not support a required request
     |  +- UnorderedListError        exit 6  the store does not list keys in order
     |  +- UnsupportedError          exit 6  the store does not implement a request or its header
     |  +- UnreadableRecordError     exit 6  a run's record is damaged, lost or from another version
     +- ServiceFaultError            exit 5  retryable: try the task again
     |  +- UnconfirmedError          exit 5  a response does not confirm that the object was written
-    |  +- ExpiredKeysError          exit 6  the credentials expired; this process finds no others
+    |  +- ExpiredKeysError          exit 6  the credentials expired, and no new ones were found
     |  +- ThrottledError            exit 5  503 SlowDown or similar until the retry budget was spent
     |  +- DeadlineError             exit 5  the worker's time ran out; the outcomes are written
-    +- RunStoppedError              exit 5  another task met a fault that stops the whole run
+    +- RunStoppedError              exit 5  another task had a fault that stops the whole run
     +- InterruptedRunError          exit 130  Ctrl-C; 143 SIGTERM, 129 SIGHUP
 
 Verdicts are values: an `ArchiveError` never leaves the pipeline, because it becomes a verdict or an
@@ -134,7 +134,7 @@ class SourceChangedError(StorageError):
 
 
 class NotFoundError(StorageError):
-    """No such bucket or key."""
+    """The bucket or the key does not exist."""
 
 
 class AccessDeniedError(StorageError):
@@ -150,11 +150,11 @@ class RangesUnsupportedError(StorageError):
 
 
 class ConflictError(StorageError):
-    """A conditional write found that the object exists."""
+    """A conditional write failed because the object already exists or has changed."""
 
 
 class StoreFullError(StorageError):
-    """The destination has no space left, or a quota is reached."""
+    """The destination has no space left, or a quota has been reached."""
 
 
 class NameRefusedError(StorageError):
@@ -170,7 +170,7 @@ class UnsupportedError(StorageError):
 
 
 class UnreadableRecordError(StorageError):
-    """A record of a run is damaged, lost or from another version; the run starts anew."""
+    """A record of a run is damaged, lost or from another version. Start the run again."""
 
 
 class StoreRefusesError(StorageError):
@@ -182,7 +182,7 @@ class UnorderedListError(StorageError):
 
 
 class StoreLacksError(StoreRefusesError):
-    """The destination does not implement a request that every object needs."""
+    """The destination does not support a request that is required for every object."""
 
 
 class ServiceFaultError(S3UnzipError):
@@ -196,7 +196,7 @@ class ServiceFaultError(S3UnzipError):
     wait_seconds = 0.0  # time that the server asks the client to wait
 
     def as_given_up(self) -> ServiceFaultError:
-        """Return a copy for a later call, which is not sent because the time budget is spent."""
+        """Return a copy for a later call that is not sent because the time budget is spent."""
         fault = ServiceFaultError(str(self))
         fault.trouble = self.trouble
         fault.gave_up = True
@@ -213,7 +213,7 @@ class ThrottledError(ServiceFaultError):
 
 
 class ExpiredKeysError(ServiceFaultError):
-    """The credentials have expired and this process finds no others, so it does not try again."""
+    """The credentials have expired, and no new ones were found, so the call is not retried."""
 
     exit_code = 6
 
@@ -223,7 +223,7 @@ class DeadlineError(ServiceFaultError):
 
 
 class RunStoppedError(S3UnzipError):
-    """Another task met a fault that stops the whole run. Fix the cause, then resume the run."""
+    """Another task had a fault that stops the whole run. Fix the cause, then resume the run."""
 
     exit_code = 5
 
@@ -245,6 +245,6 @@ def lasting_errors(root: type[S3UnzipError] = S3UnzipError) -> list[str]:
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an error means that memory ran out for an object or for a thread's stack.
 
-    If a thread cannot start, Python raises a `RuntimeError` with the words below.
+    If a thread cannot be started, Python raises a `RuntimeError` with the message below.
     """
     return isinstance(error, MemoryError) or "can't start new thread" in str(error)

@@ -74,7 +74,7 @@ class _Bound(NamedTuple):
 
     seconds: float
     name: str
-    throttled: bool = False  # whether the bound is S3's rate of writes: S3 throttles faster tasks
+    throttled: bool = False  # whether the bound is S3's write rate: S3 throttles faster tasks
 
 
 def estimate(
@@ -86,13 +86,13 @@ def estimate(
     workers: int = 0,
     sizes: Iterable[int] = (),
 ) -> Estimate:
-    """Return the estimate for a run that does `tasks` on `platform`.
+    """Return the estimate for a run that performs `tasks` on `platform`.
 
     Args:
         job: the request or report with the source, the destination and the options of the run.
         tasks: all tasks of the plan.
         platform: the platform of the run.
-        tuning: the settings that were used to cut the tasks.
+        tuning: the settings with which the tasks were planned.
         workers: number of concurrent tasks; 0: as many as the platform has workers.
         sizes: size of each member in bytes, for a histogram.
     """
@@ -136,16 +136,16 @@ def estimate_archive(
     workers: int,
     sizes: Sequence[int],
 ) -> Estimate:
-    """Return the estimate for an archive from the tasks that its plan would have.
+    """Return the estimate for an archive from the tasks that its plan would contain.
 
     On AWS, the function that receives the event extracts a small archive itself. The estimate is
-    then repeated for that function, with one task that has all members.
+    then repeated for that function, with one task that contains all members.
 
     Args:
         request: the request for the run.
         tasks: all tasks of the plan.
         platform: the platform of the run.
-        tuning: the settings that were used to cut the tasks.
+        tuning: the settings with which the tasks were planned.
         workers: number of concurrent tasks; 0: as many as the platform has workers.
         sizes: size of each member in bytes, for a histogram.
     """
@@ -212,7 +212,7 @@ def _is_direct(expected: Estimate, tasks: Sequence[Task], tuning: Tuning) -> boo
 
 
 def _count_sizes(sizes: Iterable[int]) -> tuple[Bin, ...]:
-    """Return a histogram of `sizes` (bytes). Each bin ends at twice its beginning.
+    """Return a histogram of `sizes` (bytes). The end of each bin is twice its start.
 
     Empty bins are left out.
     """
@@ -235,7 +235,7 @@ def _warn_of_timeout(seconds: Sequence[float], platform: Platform) -> tuple[str,
 def _find_bottleneck(
     seconds: Sequence[float], at_once: int, requests: Requests, platform: Platform
 ) -> _Bound:
-    """Return the largest lower bound on the duration of tasks that take `seconds` each."""
+    """Return the largest lower bound on the total time of tasks with the durations `seconds`."""
     bounds = [
         _Bound(max(seconds, default=0.0), "the longest task"),
         _Bound(sum(seconds) / at_once, f"all tasks, shared by {show_count(at_once, 'worker')}"),
@@ -267,7 +267,7 @@ def _task_seconds(task: Task, platform: Platform, tuning: Tuning, at_once: int) 
     bandwidth = min(platform.bandwidth, platform.total_bandwidth / at_once)
     inflating = task.size / (rates.INFLATE_RATE * platform.processor)
     moving = max(_bytes_read(task), task.size) / bandwidth
-    calls = 0 if platform.direct else TASK_CALLS  # `DIRECT_CALLS` are outside of tasks
+    calls = 0 if platform.direct else TASK_CALLS  # `DIRECT_CALLS` are not part of a task
     if task.kind is TaskKind.BATCH:  # reading, PUTs and inflating overlap
         putting = _put_seconds(task, platform, tuning)
         cpu = task.members * tuning.member_seconds / platform.processor + inflating
@@ -293,19 +293,19 @@ def _put_seconds(task: Task, platform: Platform, tuning: Tuning) -> float:
 
 
 def _scan_seconds(task: Task, platform: Platform, bandwidth: float) -> float:
-    """Return the seconds to find both boundaries of a segment and the next segment's window."""
+    """Return the seconds needed to find a segment's two boundaries and the next one's window."""
     reading = _bytes_read(task) / bandwidth
     computing = (  # `2 *` because a segment has two boundaries
         rates.SCAN_INFLATES * task.size / rates.INFLATE_RATE + 2 * rates.BOUNDARY_SECONDS
     )
-    # The scan is a task of its own. It also sends a request for the local header.
+    # The scan is a separate task. It also sends a request for the local header.
     return (TASK_CALLS + 1) * platform.latency + max(reading, computing)
 
 
 def _overhead_seconds(
     tasks: Sequence[Task], members: int, platform: Platform, tuning: Tuning
 ) -> float:
-    """Return the seconds outside of tasks: for the event, cold starts, plan, rounds and report."""
+    """Return the seconds outside tasks: for the event, cold starts, plan, rounds and report."""
     latency = platform.latency
     plan = members * rates.PLAN_MEMBER_SECONDS / platform.processor
     report = members * rates.REPORT_MEMBER_SECONDS
@@ -323,7 +323,7 @@ def _overhead_seconds(
     # Settling reads outcomes while it processes others: the slower of the two determines the time.
     report = max(report, len(tasks) / rates.OUTCOMES_AT_ONCE * latency)
     report += rates.REPORT_FIXED_SECONDS + REPORT_CALLS * latency
-    if not platform.memory_gb:  # the run works on one machine
+    if not platform.memory_gb:  # the run is on one machine
         return rates.LOCAL_START_SECONDS + plan + report
     cold = rates.COLD_START_P50  # the cold start of the function that receives the event
     if len(tasks) > 1:
@@ -342,7 +342,7 @@ def _overhead_seconds(
 
 
 def _round_overhead_seconds(tasks: int) -> float:
-    """Return the seconds to start and end the Map of a round that has `tasks` tasks."""
+    """Return the seconds needed to start and end the Map of a round that has `tasks` tasks."""
     if tasks <= rates.MAP_INLINE_AT_ONCE:
         return rates.INLINE_MAP_SECONDS
     return rates.EXECUTION_START_SECONDS + rates.MAP_SECONDS + tasks / rates.MAP_STARTS
@@ -361,8 +361,8 @@ def _billed_seconds(
     Args:
         seconds: duration of each task.
         bottleneck: the largest lower bound on the total time of all tasks. The estimate assumes
-            that they take exactly that long.
-        overhead: seconds outside of tasks, used only for a direct run. They include
+            that the tasks take exactly this time.
+        overhead: seconds outside tasks, used only for a direct run. They include
             `EVENT_SECONDS`, the wait for the event, which is not billed.
         at_once: number of concurrent tasks.
         platform: the platform of the run; in a direct run, one function does all the work.
@@ -428,6 +428,6 @@ def _task_requests(task: Task, tuning: Tuning) -> dict[str, int]:
     member_size = task.size * task.parts  # approximate if this task is a slice
     part_bytes = max(tuning.part_bytes, math.ceil(member_size / MAX_PARTS))
     gets += max(1, math.ceil(_bytes_read(task) / tuning.read_piece))
-    if task.kind is TaskKind.SCAN:  # count its slice here, which will read the same bytes
+    if task.kind is TaskKind.SCAN:  # count its slice here, because it will read the same bytes
         gets *= 2
     return requests | {"get": gets, "part": max(1, math.ceil(task.size / part_bytes))}

@@ -126,15 +126,15 @@ NOT_FROM_CHECKS = {
         "Write to S3 or to another file system, or leave the member out with --exclude.",
     ),
     "nested-budget": Explanation(
-        "The archives inside this one exceed the budget of --nested.",
-        "Extract the archive itself with s3unzip run, or raise nested_archives, nested_members or "
-        "nested_bytes with S3UNZIP_TUNING.",
+        "The nested archives exceed the budget of --nested.",
+        "Extract the nested archive by itself with s3unzip run, or raise nested_archives, "
+        "nested_members or nested_bytes with S3UNZIP_TUNING.",
     ),
     "nested-changed": Explanation(
         "The nested archive is not the object that was extracted.", "Run the outer archive again."
     ),
     "nested-no-stem": Explanation(
-        "Without .zip, nothing is left of the nested archive's name, so members have no prefix.",
+        "Without .zip, the nested archive's name is empty, so its members would have no prefix.",
         "Extract the nested archive by itself with s3unzip run.",
     ),
     "nested-prefix-taken": Explanation(
@@ -142,7 +142,7 @@ NOT_FROM_CHECKS = {
         "Extract the nested archive by itself with s3unzip run and another --prefix.",
     ),
     "not-begun": Explanation(
-        "The run of the nested archive could not begin.",
+        "The run of the nested archive could not be started.",
         "Fix the cause, then resume the run of the archive that contains it: s3unzip resume RUN.",
     ),
     "not-found": Explanation(
@@ -188,7 +188,7 @@ def explain(code: str) -> Explanation:
 
 
 def advise(code: str, run: str, env_options: str = "") -> str:
-    """Return the advice about a code, in whose commands the run's id replaces the word RUN.
+    """Return the advice about a code; in its commands, the run's id replaces the word RUN.
 
     Args:
         code: the code of a check or a fault.
@@ -213,7 +213,10 @@ def describe(code: str, message: str | None) -> str:
 
 
 def _advice_of(code: str) -> str:
-    """Return the advice for a check: its own, or else that for its phase; a warning needs none."""
+    """Return the advice for a check: its entry in `_ADVICE` or, if there is none, general advice.
+
+    A warning requires no action. For other findings, the general advice depends on the phase.
+    """
     if code in _ADVICE:
         return _ADVICE[code]
     check = CHECKS[code]

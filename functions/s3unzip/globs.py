@@ -1,8 +1,8 @@
 """Match globs against names, in time that is linear in the length of a name.
 
-``*`` and ``?`` stay within one folder, ``**`` crosses folders. A pattern without a slash is matched
-against the last part of a path, as in .gitignore. A pattern that ends in a slash matches everything
-below that folder. Leading slashes in a pattern or in a path do not matter.
+``*`` and ``?`` match within one folder; ``**`` matches across folders. A pattern without a slash is
+matched against the last part of a path, as in .gitignore. A pattern that ends in a slash matches
+everything below that folder. Leading slashes in a pattern or in a path are ignored.
 
 The names come from the sender of an archive, who may be hostile. `re` tries every way to divide a
 name between wildcards: with two wildcards in one folder's name, the time grows with the square of
@@ -34,7 +34,7 @@ Glob: TypeAlias = Callable[[str], object]
 
 
 def has_wildcards(text: str) -> bool:
-    """Return whether `text` is a glob, not a name."""
+    """Return whether `text` is a glob rather than a name."""
     return not WILDCARDS.isdisjoint(text)
 
 
@@ -57,7 +57,7 @@ def compile_glob(pattern: str, *, any_case: bool = False) -> Glob:
     if any_case:
         flags |= re.IGNORECASE
     try:
-        if _suits_re(tokens):  # for the other patterns, `re` could take very long
+        if _suits_re(tokens):  # for the other patterns, `re` could take a very long time
             # Each group is a part of the path, or the separators between two parts.
             parts = (_translate_part(part) for _, part in groupby(tokens, _SEPARATORS.__contains__))
             return re.compile(rf"\A{''.join(parts)}\Z", flags).match
@@ -82,10 +82,10 @@ def _suits_re(tokens: Sequence[str]) -> bool:
 
     - Each ``**`` is a whole part, so that a slash separates it from other wildcards.
     - At most one part before the last is ``**``: with two, `re` would try all pairs of places. A
-      last part ``**`` is not counted, because it takes the rest of the path at once.
+      last part ``**`` is not counted, because it matches the rest of the path at once.
     - No character class can match a slash, as in ``a[/]b``.
     - The pattern does not begin with ``*/``. The expression for leading slashes is possessive: in
-      the path ``/b``, it would take the slash that ``*/b`` needs, and never give it back.
+      the path ``/b``, it would match the slash that ``*/b`` needs, and never give it back.
     """
     # Classes that cannot match a slash become "?".
     text = "".join("?" if _is_class_without_slash(token) else token for token in tokens)
@@ -100,8 +100,9 @@ def _translate_part(tokens: Iterable[str]) -> str:
 
     ``a*b*c`` becomes ``a(?>[^/]*?b)[^/]*c``. The text after a ``*`` is matched at the first place
     where it fits, which leaves the most text for the rest: if the rest does not match then, it
-    never does. ``(?>`` makes an atomic group, so that `re` does not go back to other places. `re`
-    tries several places only for the last ``*``, because the text after it must end the name.
+    cannot match at all. ``(?>`` makes an atomic group, so that `re` does not go back to other
+    places. `re` tries several places only for the last ``*``, because the text after it must end
+    the name.
     """
     # Only ``*`` has this expression, so the split returns the texts before and after each ``*``.
     prefix, *after_stars = "".join(map(_translate, tokens)).split(_WILD["*"])
@@ -141,7 +142,7 @@ class _Position(NamedTuple):
 
     stays_on: re.Pattern[str] = _NOTHING  # the characters that keep a match at this position
     advances_on: re.Pattern[str] = _NOTHING  # the characters that advance it by one position
-    skips: tuple[int, ...] = ()  # numbers of positions to skip without using a character
+    skips: tuple[int, ...] = ()  # numbers of positions to skip without consuming a character
 
 
 # The positions of each token that can match an empty text. A match may skip from the first position
@@ -173,7 +174,7 @@ def _compile_automaton(tokens: Sequence[str], flags: int) -> Glob:
     positions.append(_Position())  # no character stays on it or advances from it
 
     def with_skips(numbers: list[int]) -> frozenset[int]:
-        """Return the given positions and those that are reached from them without a character."""
+        """Return the given positions and those reached from them without consuming a character."""
         for number in numbers:  # the loop also visits the positions that it adds
             numbers += [number + skip for skip in positions[number].skips]
         return frozenset(numbers)
@@ -182,7 +183,7 @@ def _compile_automaton(tokens: Sequence[str], flags: int) -> Glob:
     # number of different characters.
     @lru_cache(MAX_TRANSITIONS)
     def follow(state: frozenset[int], character: str) -> frozenset[int]:
-        """Return the positions that a match can reach from a state with one more character."""
+        """Return the positions that a match can reach from a state by consuming one character."""
         numbers = [n for n in state if positions[n].stays_on.match(character)]
         numbers += [n + 1 for n in state if positions[n].advances_on.match(character)]
         return with_skips(numbers)

@@ -35,9 +35,9 @@ MEMBER_FIELDS = frozenset({"member", "dir", "name", "stem", "suffix"})
 ARCHIVE_FIELDS = frozenset({"archive_stem", "archive_dir", "archive_key", "bucket"})
 NO_NAMES = frozenset({"", ".", ".."})  # parts of a path that do not name a folder or file
 
-# msgspec reads the fields of a type when it makes the first decoder of the type. If another thread
-# makes one at the same time, it sees only some fields, and the process crashes (SIGSEGV, msgspec
-# 0.22).
+# msgspec reads the fields of a type when it creates the first decoder for the type. If another
+# thread creates one at the same time, that thread sees only some of the fields, and the process
+# crashes (SIGSEGV, msgspec 0.22).
 _preparing = threading.Lock()
 
 
@@ -61,7 +61,7 @@ def encode(value: object) -> bytes:
     except UnicodeEncodeError as error:
         raise UsageError(
             f"{error.object.encode(errors='backslashreplace').decode()}: "
-            "records cannot hold a name that is not UTF-8; use another name"
+            "records cannot contain a name that is not UTF-8; use another name"
         ) from None
 
 
@@ -74,7 +74,7 @@ def decode(line: bytes | str, kind: type[T]) -> T:
 
 
 def decode_lines(data: bytes, kind: type[T]) -> list[T]:
-    """Return the values of type `kind`, one in each line; twice as fast as `decode` per line."""
+    """Return the values of type `kind`, one per line, twice as fast as `decode` for each line."""
     try:
         return _decoder(kind).decode_lines(data)  # type: ignore[arg-type, no-any-return]  # a list
     except UNREADABLE as error:
@@ -160,12 +160,12 @@ class Location(Struct, frozen=True):
 
     @property
     def store(self) -> StoreKind:
-        """What the store of the location can do; an undeclared scheme has the defaults."""
+        """What the store of the location can do; for an undeclared scheme, the defaults."""
         return STORE_KINDS.get(self.scheme, StoreKind())
 
 
 class Pin(Struct, frozen=True):
-    """The version of the archive that a run reads; every range request names it.
+    """The version of the archive that a run reads; every range request specifies it.
 
     If the archive is split, the size is the sum over its parts, and the ETag and the version id are
     those of the part that the location names.
@@ -218,13 +218,13 @@ class Options(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
         str,
         RunOption(
             "--key-template TEXT",
-            "How keys are made; default {archive_stem}/{member}.",
+            "How keys are formed; default {archive_stem}/{member}.",
             HelpSection.KEYS,
         ),
     ] = "{archive_stem}/{member}"
     on_conflict: Annotated[
         OnConflict,
-        RunOption("--on-conflict", "What to do if DEST already has the key.", HelpSection.OBJECTS),
+        RunOption("--on-conflict", "What to do if the key exists in DEST.", HelpSection.OBJECTS),
     ] = OnConflict.OVERWRITE
     include: Annotated[
         tuple[str, ...],
@@ -232,7 +232,9 @@ class Options(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
     ] = ()
     exclude: Annotated[
         tuple[str, ...],
-        RunOption("--exclude -x GLOB", "No members that match; repeatable.", HelpSection.MEMBERS),
+        RunOption(
+            "--exclude -x GLOB", "Leave out members that match; repeatable.", HelpSection.MEMBERS
+        ),
     ] = ()
     strip_components: Annotated[
         Count,
@@ -290,7 +292,7 @@ class Options(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
         bool,
         RunOption(help="With as_gzip: do not inflate members to check them."),
     ] = False  # with as_gzip: whether to trust the archive's CRC-32s without inflating
-    password_ref: str | None = None  # the place of the password, never the password itself
+    password_ref: str | None = None  # where the password is stored, never the password itself
     nested_depth: Annotated[
         Count,
         RunOption(
@@ -369,7 +371,7 @@ class AfterSuccess(Struct, frozen=True, omit_defaults=True):
 
     def __post_init__(self) -> None:
         if (self.action is SourceAction.TAG) != bool(self.tags):
-            raise ValueError("the action tag needs tags, and no other action may have them")
+            raise ValueError("the action tag needs tags, and no other action accepts them")
 
 
 class SourceState(StrEnum):
@@ -422,7 +424,7 @@ class Run(Request, frozen=True, kw_only=True):
 
     id: str
     pin: Pin
-    key_prefix: str  # beginning of every key of the run, before the path of the member
+    key_prefix: str  # start of every key of the run, before the path of the member
     created: float  # time in Unix seconds
     # For members whose size is known only in its lower 32 bits: the number of bytes that each
     # compressed byte may add to the declared size, so that all members together stay within
@@ -461,7 +463,7 @@ class Requests(Struct, frozen=True, omit_defaults=True):
 
 
 class TaskKind(StrEnum):
-    """The kind of a task, which determines the code that does the task."""
+    """The kind of a task, which determines the code that performs the task."""
 
     BATCH = "batch"  # a contiguous byte range of the archive that contains many small members
     STREAM = "stream"  # one large member, inflated into a multipart upload
@@ -471,14 +473,14 @@ class TaskKind(StrEnum):
 
 
 class Slice(Struct, frozen=True):
-    """The place of one slice in the multipart upload of its member."""
+    """The position of one slice in the multipart upload of its member."""
 
     upload_id: str
     offset: int  # offset of the first byte of the slice in the object
     first_number: int  # number of the first multipart part
-    parts: int  # number of parts that the slice makes
+    parts: int  # number of parts that the slice uploads
     data_start: int  # offset of the member's data in the archive
-    segments: tuple[int, ...] = ()  # numbers of the segments to inflate, in order; a copy has none
+    segments: tuple[int, ...] = ()  # numbers of the segments to inflate, in order; empty: a copy
 
 
 class Task(Struct, frozen=True, omit_defaults=True):
@@ -503,7 +505,7 @@ class Task(Struct, frozen=True, omit_defaults=True):
             return Stage.SCAN
         if self.slice is not None:
             return Stage.SLICE
-        if self.parts > 1:  # a copy task that is not linked: linking gives it its slice
+        if self.parts > 1:  # a copy task that is not linked: linking sets `slice`
             return Stage.LINK
         if self.kind is TaskKind.STREAM:
             return Stage.STREAM
@@ -519,7 +521,7 @@ class Next(Struct, frozen=True, omit_defaults=True):
     """The state of a run between two steps, as the state machine holds it."""
 
     run: str
-    next: Literal["few", "many", "done"]  # next is a round of few or many tasks, or the end
+    next: Literal["few", "many", "done"]  # a round of few or many tasks, or the end of the run
     round: int = 0  # number of the round, whose tasks are in rounds/NN.jsonl
     tasks: tuple[Task, ...] = ()  # the tasks of the round, if there are few
     workers: int = 1  # number of concurrent tasks
@@ -529,8 +531,8 @@ class Next(Struct, frozen=True, omit_defaults=True):
     requests: Requests = Requests()  # the requests of all settling steps so far
 
 
-# The format number of the records of a run. It is raised with each change that other versions of
-# s3unzip would misread.
+# The format number of the records of a run. It is increased with each change that other versions
+# of s3unzip would misread.
 RECORDS_FORMAT = 5  # in format 4, tasks do not contain the index of their member
 HEADER_BYTES = 128  # assumed size of a member's local header and data descriptor
 
@@ -581,7 +583,7 @@ class PlannedMember(Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def work(self) -> int:
-        """What the member adds to the progress of its run, in bytes of the archive."""
+        """The contribution of the member to the progress of its run, in bytes of the archive."""
         return self.member.compressed_size + HEADER_BYTES
 
     def share_of_work(self, start: int, stop: int) -> int:
@@ -597,7 +599,7 @@ class PlanSummary(Struct, frozen=True, omit_defaults=True):
     members: int  # number of members in the central directory
     format: int = 3  # records without this field have format 3; plans write `RECORDS_FORMAT`
     directories: int = 0
-    excluded: int = 0  # left out by options or, if lenient, because a later member has its key
+    excluded: int = 0  # left out by options or, if lenient, because a later member has the same key
     failed: int = 0  # refused by the plan; listed in outcomes/plan.jsonl
     selected: int = 0  # number of members that have tasks
     tasks: int = 0  # number of tasks in the first round
@@ -677,7 +679,7 @@ class TaskReport(Struct, frozen=True, omit_defaults=True):
 
 
 class Stop(Struct, frozen=True):
-    """The reason to end the whole run: ``stop.json``, which every task reads before it begins."""
+    """The reason to end the whole run: ``stop.json``, which every task reads before it starts."""
 
     verdict: Verdict
     reason: str
@@ -691,7 +693,7 @@ class Verdict(StrEnum):
     COMPLETED_WITH_ERRORS = "COMPLETED_WITH_ERRORS"  # some members failed
     REJECTED = "REJECTED"  # the archive was refused: nothing was written
     SOURCE_CHANGED = "SOURCE_CHANGED"
-    FAILED = "FAILED"  # a service failed, or work is left: the run can be resumed
+    FAILED = "FAILED"  # a service failed, or work remains: the run can be resumed
 
     @property
     def exit_code(self) -> int:
@@ -729,17 +731,17 @@ class Failure(Struct, frozen=True, omit_defaults=True):
 
 
 class Report(Struct, frozen=True, omit_defaults=True):
-    """The result of a run: ``report.json``. Every run that ends has one.
+    """The result of a run: ``report.json``. Every run that has ended has a report.
 
     Attributes:
         verdict: how the run ended. `ok` is true if all selected members are in the destination.
-        reason, message, offset: a code, a sentence and a place in the archive that say why the run
-            ended; None if its members are the reason.
+        reason, message, offset: a code, a sentence and an offset in the archive that explain the
+            verdict; None if the outcomes of the members explain it.
         members: number of members in the archive. `directories` and `excluded` count members that
             are not written. Each of the other members is extracted, unchanged (it already existed),
             failed, or missing (its task was not completed).
-        reasons: number of failed members, by code. `failures` contains the first of them, each with
-            its key, its message and its place in the archive.
+        reasons: number of failed members, by code. `failures` contains the first of these members,
+            each with its key, its message and its offset in the archive.
         warnings: number of tolerated findings, by code.
         bytes_in, bytes_out: number of bytes read from the archive, and number of bytes written.
         requests: number of requests to stores, by kind.
@@ -769,7 +771,7 @@ class Report(Struct, frozen=True, omit_defaults=True):
     warnings: dict[str, int] = {}
     failures: tuple[Failure, ...] = ()  # the first failures, at most Tuning.failures_listed
     tasks: int = 0
-    workers: int = 0  # number of concurrent workers; 0: no worker did a task
+    workers: int = 0  # number of concurrent workers; 0: no worker performed a task
     tasks_failed: int = 0
     bytes_in: int = 0  # bytes read from the archive: its end, with the directory, and its members
     bytes_out: int = 0  # bytes written to the destination
@@ -812,7 +814,7 @@ class Report(Struct, frozen=True, omit_defaults=True):
         return source is not None and source.state in {SourceState.PENDING, SourceState.FAILED}
 
     def raise_for_verdict(self) -> None:
-        """Raise `VerdictError` unless the run is `ok`: its verdict is COMPLETED."""
+        """Raise `VerdictError` unless the run is `ok`, that is, its verdict is COMPLETED."""
         if not self.ok:
             why = self.message or f"{self.failed:,} failed, {self.missing:,} missing"
             if self.failures:
@@ -830,16 +832,16 @@ class NestedRun(Struct, frozen=True, omit_defaults=True):
     """The result of one nested archive: a line of ``nested.jsonl``."""
 
     key: str
-    run: str | None = None  # None: no run was begun
+    run: str | None = None  # None: no run was started
     verdict: Verdict | None = None
     reason: str | None = None
     message: str | None = None
 
     @property
     def is_failure(self) -> bool:
-        """Whether members may be missing; not so for a file that is no archive and never was one.
+        """Whether members may be missing; False for a file that never was an archive.
 
-        Both such a file and an archive without its end have the reason ``no-eocd``.
+        Both such a file and a truncated archive have the reason ``no-eocd``.
         """
         return self.verdict is not Verdict.COMPLETED and not (
             self.reason == "no-eocd"
@@ -848,7 +850,7 @@ class NestedRun(Struct, frozen=True, omit_defaults=True):
 
 
 class ArchiveEnd(Struct, frozen=True, omit_defaults=True):
-    """The result of one archive of a command that was given several."""
+    """The result for one archive of a command that processes several archives."""
 
     source: str
     exit_code: int
@@ -859,7 +861,7 @@ class ArchiveEnd(Struct, frozen=True, omit_defaults=True):
 
 
 class Batch(Struct, frozen=True, omit_defaults=True):
-    """The results of several archives, in the order in which the archives were named."""
+    """The results for several archives, in the order in which the archives were named."""
 
     exit_code: int  # the highest of the archives' exit codes
     archives: tuple[ArchiveEnd, ...]

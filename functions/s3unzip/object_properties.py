@@ -121,10 +121,10 @@ class ObjectProperties(Struct, frozen=True, omit_defaults=True):
             HelpSection.OBJECTS,
             known_values=CANNED_ACLS,
         ),
-    ] = None  # a canned ACL; None: the bucket's rules
+    ] = None  # a canned ACL; None: the bucket's default
 
     def check(self) -> None:
-        """Check the properties by the rules of S3; raise `UsageError` if S3 would refuse them."""
+        """Raise `UsageError` if S3 would refuse the properties."""
         _check_name("storage class", self.storage_class, STORAGE_CLASSES)
         _check_name("acl", self.acl, CANNED_ACLS)
         if self.cache_control is not None:
@@ -188,9 +188,9 @@ def _check_metadata(metadata: Mapping[str, str]) -> None:
 
 
 def check_tags(tags: Mapping[str, str]) -> None:
-    """Raise `UsageError` if S3 would refuse these tags of an object."""
+    """Raise `UsageError` if S3 would refuse these tags for an object."""
     if len(tags) > MAX_TAGS:
-        raise UsageError(f"tags: {len(tags)} are given; an object can have {MAX_TAGS}")
+        raise UsageError(f"tags: {len(tags)} are given; an object can have at most {MAX_TAGS}")
     for key, value in tags.items():
         refused = "".join(c for c in key + value if not c.isalnum() and c not in TAG_PUNCTUATION)
         length = len(value)
@@ -200,7 +200,7 @@ def check_tags(tags: Mapping[str, str]) -> None:
                 f"its key must have 1 to {MAX_TAG_KEY} characters": not 0 < len(key) <= MAX_TAG_KEY,
                 f"its value has {length} characters; S3 allows {MAX_TAG_VALUE}": length
                 > MAX_TAG_VALUE,
-                "keys that begin with aws: belong to AWS": key.lower().startswith("aws:"),
+                "keys that begin with aws: are reserved for AWS": key.lower().startswith("aws:"),
                 f"S3 takes no {refused[:1]!r} in a tag; it takes letters, digits, "
                 "spaces and + - = . _ : / @": bool(refused),
             },

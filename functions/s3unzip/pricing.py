@@ -36,7 +36,7 @@ class Platform(Struct, frozen=True):
 def aws(
     *, workers: int = rates.LAMBDA_CONCURRENCY, memory_mb: int = rates.LAMBDA_VCPU_MB
 ) -> Platform:
-    """Return the platform of a run on AWS, in the Region of archive and destination."""
+    """Return the platform of a run on AWS, in the Region of the archive and the destination."""
     return Platform(
         name="aws",
         workers=workers,
@@ -85,7 +85,7 @@ class Cost(Struct, frozen=True):
     lines: tuple[CostLine, ...]
     total: float
     unavoidable: float  # cost of one PUT per member, which every tool needs
-    unavoidable_share: float  # its share of the total; 0 if the total is 0
+    unavoidable_share: float  # the share of this cost in the total; 0 if the total is 0
 
 
 def price_run(report: Report, platform: Platform | None) -> Cost | None:
@@ -111,7 +111,7 @@ def price_run(report: Report, platform: Platform | None) -> Cost | None:
 
 
 def price_archives(count: int, size: int) -> float:
-    """Return the approximate cost in dollars of `count` archives that have `size` bytes in all."""
+    """Return the approximate cost in dollars of `count` archives with `size` bytes in total."""
     members = size / rates.USUAL_MEMBER_BYTES
     return members * rates.PRICE_S3_WRITE + count * rates.USUAL_ARCHIVE_DOLLARS
 
@@ -119,7 +119,7 @@ def price_archives(count: int, size: int) -> float:
 def price(
     job: Job, platform: Platform, *, members: int, requests: Requests, seconds: float, tasks: int
 ) -> Cost:
-    """Return the bill for a run; its unavoidable part pays for one PUT per member.
+    """Return the bill for a run; its unavoidable part is the cost of one PUT per member.
 
     Args:
         job: the request or report with the source, the destination and the options of the run.
@@ -168,9 +168,9 @@ def _price_s3(job: Job, platform: Platform, members: int, requests: Requests) ->
     storage_class = _storage_class(job)
     surcharge = rates.PRICES_S3_WRITE[storage_class] - rates.PRICE_S3_WRITE
     if platform.priced_writes and surcharge > 0:
-        # A member takes at most one PUT; the other PUTs write records, in the class STANDARD. The
-        # surcharge of a multipart upload is for its completion and, in most classes, also for its
-        # creation and its parts.
+        # A member requires at most one PUT; the other PUTs write records, in the class STANDARD.
+        # The surcharge of a multipart upload is for its completion and, in most classes, also for
+        # its creation and its parts.
         count = min(requests.put, members) + requests.complete
         if storage_class not in rates.PARTS_AS_STANDARD:
             count += requests.create + requests.part + requests.copy

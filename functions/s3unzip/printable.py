@@ -42,7 +42,7 @@ def printable_lines(text: str) -> str:
 
 
 def printable_json(text: str) -> str:
-    """Return JSON of the same value, with strings that are safe in a terminal.
+    """Return JSON for the same value, with strings that are safe in a terminal.
 
     The JSON in `text` must be on one line: then only its strings can contain characters to escape.
     """
@@ -100,7 +100,7 @@ def choose_form(count: int, singular: str, plural: str) -> str:
 
 
 def show_share(part: float, whole: float) -> str:
-    """Return a share in percent with two digits; between 99 % and 100 %, with four."""
+    """Return a share as a percentage with two digits; between 99 % and 100 %, with four."""
     percent = 100 * part / whole
     if 0 < percent < 0.1:
         return "under 0.1 %"

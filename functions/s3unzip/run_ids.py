@@ -48,7 +48,7 @@ def run_id(request: Request, pin: Pin, modified: float | None) -> str:
 
 
 class ArchiveVersion(NamedTuple):
-    """An archive and the version of it that an execution is for."""
+    """An archive and its version, which an execution processes."""
 
     source: Location
     pin: Pin | None  # None: the version is not known

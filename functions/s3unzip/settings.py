@@ -1,8 +1,8 @@
 """All configurable sizes, counts and times, and the names that functions share with their stack.
 
-Lambda functions get their settings from environment variables (`Variable`); runs on one machine get
-them from the command line. The functions emit `METRICS`; the dashboard and the alarms of the stack
-use them. This module reads no files and does not depend on AWS.
+Lambda functions read their settings from environment variables (`Variable`); on one machine, the
+command line or the caller of the API provides them. The functions emit `METRICS`; the dashboard and
+the alarms of the stack use them. This module reads no files and does not depend on AWS.
 """
 
 import math
@@ -33,7 +33,7 @@ PROCESS_VARIABLES = {
 
 # Kinds of buckets that s3unzip does not support, keyed by the name suffixes that S3 reserves for
 # them (bucketnamingrules.html in the S3 user guide). Listings of directory buckets are not sorted.
-# For the other kinds, requests must be signed in another way.
+# For the other kinds, requests must be signed differently.
 OTHER_BUCKETS = {
     "--x-s3": "a directory bucket (S3 Express One Zone)",
     "--xa-s3": "an access point of a directory bucket",
@@ -128,7 +128,7 @@ class Tuning(Struct, frozen=True):
     batch_output: int = 512 * MIB  # maximum number of uncompressed bytes in one batch
     batch_members: int = 4_000
     batch_seconds: float = 20.0  # maximum estimated duration of one batch
-    batch_min_seconds: float = 1.0  # duration below which a task is not worth its dispatch
+    batch_min_seconds: float = 1.0  # duration below which a separate task is not worthwhile
     gap_bytes: int = 1 * MIB  # a batch also reads gaps up to this size; a longer gap ends a range
     copy_task_bytes: int = 4 * GIB  # maximum size of one copy task, which takes about ten seconds
     # the basis of the estimate for a task; `rates` contains the other figures and their sources
@@ -136,9 +136,9 @@ class Tuning(Struct, frozen=True):
     put_seconds: float = 0.030  # latency of one PUT
     member_seconds: float = 0.000_3  # CPU time for one small member
     prefix_put_rate: int = 3_500  # PUTs per second to one partitioned prefix
-    rate_headroom: float = 2.5  # start workers for this multiple of the rate: S3 raises the rate
+    rate_headroom: float = 2.5  # start workers for this multiple of the rate, because S3 raises it
     max_workers: int = 1_000  # maximum number of concurrent tasks of one run
-    min_worker_seconds: float = 0.0  # estimated work that pays for a worker; 0: any; locally 2
+    min_worker_seconds: float = 0.0  # estimated work that justifies a worker; 0: any; locally 2
     max_few_tasks: int = 40  # a round with more tasks uses a Distributed Map; 0: every round does
     # direct runs: limits for archives that are extracted by the function that receives the event
     max_direct_members: int = 2_500  # 0: every archive is extracted by the state machine
@@ -161,7 +161,7 @@ class Tuning(Struct, frozen=True):
     failures_listed: int = 1_000  # maximum number in report.json; the outcomes contain all failures
 
 
-# Estimated work that pays for another worker process. A process takes 0.2 to 0.5 s of CPU time
+# Estimated work that justifies another worker process. A process takes 0.2 to 0.5 s of CPU time
 # before its first byte, and the estimate for small members (`put_seconds`) is five times their CPU
 # time.
 PROCESS_PAYS_SECONDS = 2.0
@@ -180,7 +180,7 @@ MAX_VALUES = {
     # An inline Map processes at most 40 items concurrently. All events of these items are in
     # the history of the execution, whose length is limited.
     "max_few_tasks": 40,
-    # A part has at most 5 GiB (see the page above).
+    # A part can contain at most 5 GiB (see the page above).
     "part_bytes": 5 * GIB,
     "copy_part_bytes": 5 * GIB,
 }
@@ -211,7 +211,7 @@ def _advise_name(name: str) -> str:
 
 
 def _check_number(name: str, value: object) -> int | float:
-    """Return `value` if the setting `name` may have it; otherwise, raise `UsageError`."""
+    """Return `value` if it is valid for the setting `name`; otherwise, raise `UsageError`."""
     if (
         not isinstance(value, int | float)
         or isinstance(value, bool)  # which Python counts as an int

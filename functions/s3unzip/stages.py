@@ -5,11 +5,11 @@ The rules:
 1. A member is split if it is huge and deflated (scans, then slices), or stored and copied by
    several tasks (slices only). The stage after `LINK` is `SLICE`, `STREAM` or `DONE`; the stage
    after `FINISH` is `STREAM` or `DONE`.
-2. Workers do the tasks of a stage concurrently and in any order. The stage ends when all its tasks
-   have ended. Settling carries out the stages without tasks, one member per call.
+2. Workers perform the tasks of a stage concurrently and in any order. The stage ends when all its
+   tasks have ended. Settling carries out the stages without tasks, one member per call.
 3. The stage of a member is not recorded. Each step derives it anew from the tasks and their
    outcomes (`current_stage`), so a step may be repeated, even late or concurrently.
-4. A later stage wins: tasks of earlier stages that end late change nothing.
+4. A later stage takes precedence: tasks of earlier stages that end late have no effect.
 5. The outcome of a slice is not the outcome of its member. A slice has an outcome only if it
    failed; then the member is streamed. Only `STREAM` and `DONE` set the outcome of a member.
 6. A large member that is not split has only the stage `STREAM`. Members of batches, and stored
@@ -24,14 +24,14 @@ class Stage(StrEnum):
     """A stage in the life of a split member, in chronological order."""
 
     SCAN = "scan"  # tasks find the member's segments
-    LINK = "link"  # settling links the segments, begins the upload and makes the slices
+    LINK = "link"  # settling links the segments, starts the upload and creates the slices
     SLICE = "slice"  # tasks upload the slices
     FINISH = "finish"  # settling compares the slices with the directory and completes the upload
     STREAM = "stream"  # one task inflates the whole member, because its slices do not fit together
     DONE = "done"  # settling has recorded the outcome of the member
 
 
-# For each stage that workers carry out, the stage that follows when all its tasks have ended.
+# For each stage with tasks, the stage that follows when all its tasks have ended.
 AFTER_TASKS = {Stage.SCAN: Stage.LINK, Stage.SLICE: Stage.FINISH, Stage.STREAM: Stage.DONE}
 
 
@@ -43,7 +43,7 @@ def current_stage(ended: Mapping[Stage, bool]) -> Stage:
     """
     latest = max(ended, key=list(Stage).index)  # the last stage in the order of declaration
     if ended[latest]:
-        # A stage outside of `AFTER_TASKS` stays current: only settling ends it, or it is `DONE`.
+        # A stage not in `AFTER_TASKS` stays current: only settling ends it, or it is `DONE`.
         return AFTER_TASKS.get(latest, latest)
     return latest
 

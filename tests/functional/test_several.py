@@ -175,7 +175,7 @@ def test_one_failure_stops_no_other(program: Program) -> None:
         6,
         "2 of 6 archives are extracted: 3 members",
         "COMPLETED_WITH_ERRORS  2        1   ",
-        rf"{program.folder}/latin-\udcfc.zip: records cannot hold a name that is not UTF-8; use",
+        rf"{program.folder}/latin-\udcfc.zip: records cannot contain a name that is not UTF-8; use",
     )
     batch = decode(ended.out, Batch)
     assert ([end.exit_code for end in batch.archives], batch.exit_code) == ([0, 1, 3, 6, 2, 0], 6)
