@@ -241,7 +241,7 @@ class DeployedRuns(RunList):
             raise UsageError(
                 f"the functions of {self.stack['StackName']}: {error}. They are of version "
                 f"{self.outputs.get('Version', 'unknown')}, and this command is of {__version__}: "
-                "use the same version"
+                "deploy again, or use the deployed version"
             ) from None
 
     def connections(self, run: str) -> StoreConfig:  # noqa: ARG002 - the same for all runs

@@ -215,9 +215,14 @@ def test_stacks_that_are_not_as_they_should_be(
 
 
 def test_settings_of_another_version_are_refused_with_both_versions(runs: DeployedRuns) -> None:
-    """The variable is one of the functions, not of the operator's shell."""
+    """The variable is one of the functions, not of the operator's shell.
+
+    Functions of other sources may have the same version, so a deployment is the first advice.
+    """
     runs.variables[Variable.OPTIONS] = '{"on_conflict": "merge"}'
-    with pytest.raises(UsageError, match=r"of s3unzip-dev: .*'merge'.* are of version 0\.0\.0"):
+    with pytest.raises(
+        UsageError, match=r"of s3unzip-dev: .*'merge'.* are of version 0\.0\.0.*: deploy again, or"
+    ):
         list_archives(["s3://arrivals/"], runs)
 
 
