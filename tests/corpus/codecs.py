@@ -69,11 +69,8 @@ SEALED = seal_aes(Member("a.txt", b"0123456789"), SECRET)
 
 def _describe(method: int, form: str | None) -> Archive:
     warnings = "dd-missing-signature" if form in {"bare32", "bare64"} else ""
-    return archive(
-        Member("m.txt", LARGE[:6_000], method, descriptor=form),
-        replace(A, descriptor=form),
-        warnings=warnings,
-    )
+    member = Member("m.txt", LARGE[:6_000], method, descriptor=form)
+    return archive(member, replace(A, descriptor=form), warnings=warnings)
 
 
 def _seal(method: int, cipher: str, content: bytes = TEXT) -> Member:

@@ -163,11 +163,8 @@ class World:
 def open_machine(maker: ContextMaker, objects: Path, processes: int) -> Machine:
     """Return a machine with worker processes; 0: the tasks are done in this one."""
     context = maker(ports.Clock())
-    return Machine(
-        context,
-        config.StoreConfig(Location("file", "", f"{objects}-runs/")),
-        Workers(processes or 1, context, maker),
-    )
+    stores = config.StoreConfig(Location("file", "", f"{objects}-runs/"))
+    return Machine(context, stores, Workers(processes or 1, context, maker))
 
 
 def _zip_crc(path: Path) -> int | None:

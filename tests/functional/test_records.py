@@ -87,7 +87,8 @@ def test_a_run_that_goes_on_while_others_are_removed(program: Program, run: str)
             os.utime(folder, (begun + 9, begun + 9))
             return super().state(run)
 
-    assert Busy(StoreConfig(parse_destination(str(program.home)))).prune(begun + 5) == (1, 0)
+    config = StoreConfig(parse_destination(str(program.home)))
+    assert Busy(config).prune(begun + 5) == (1, 0)
     assert folder.is_dir()
 
 
@@ -307,9 +308,8 @@ def test_tasks_add_up_as_they_end(world: memory.World) -> None:
     records = world.records(step.next.run)
     run, watcher = records.read_plan().run, RunWatcher(records, max_failures=3)
     task = step.next.tasks[0]
-    records.write_outcomes(
-        TaskReport(task.id, task.kind, task.members, extracted=7, unfinished=13), []
-    )
+    half = TaskReport(task.id, task.kind, task.members, extracted=7, unfinished=13)
+    records.write_outcomes(half, [])
     assert not watcher.read().progress.tasks_done, "a task counts when none of it is left"
     for done, task in enumerate(step.next.tasks, 1):
         run_task(run, task, world.context)
@@ -325,7 +325,8 @@ def test_a_fault_costs_no_failure_of_a_watched_run(
     world: memory.World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The look after the one that met the fault tells the failures of all tasks."""
-    step = begin_run(world.request(build(with_wrong_crc("bad", b"x"))), world.context)
+    archive = build(with_wrong_crc("bad", b"x"))
+    step = begin_run(world.request(archive), world.context)
     records = world.records(step.next.run)
     watcher = RunWatcher(records)
     assert not watcher.read().failures

@@ -302,12 +302,8 @@ def test_a_damaged_split_member_is_told_once() -> None:
     data = bytearray(SPLIT.stored_data)
     data[len(data) // 2] ^= 0x20
     shown = Shown(ten_segments(bytes(data)))
-    shown.assert_done(
-        shown.run(
-            zips.Entry("m", SHORT_LOG * 4, zips.DEFLATE, data=bytes(data)),
-            verdict="COMPLETED_WITH_ERRORS",
-        )
-    )
+    damaged = zips.Entry("m", SHORT_LOG * 4, zips.DEFLATE, data=bytes(data))
+    shown.assert_done(shown.run(damaged, verdict="COMPLETED_WITH_ERRORS"))
     assert shown.told.members == (0, 0, 1)
 
 

@@ -523,12 +523,10 @@ def test_the_protocol_of_s3_is_read_here(
     """In capitals, or beside the bucket and the key, as fsspec names it in a chained URL."""
     account.client("s3").create_bucket(Bucket="shelf")
     account.client("s3").put_object(Bucket="shelf", Key="a.zip", Body=RAW)
-    assert (
-        fsspec.filesystem(
-            "s3unzip", fo=archive, target_protocol=protocol, endpoint_url=account.url
-        ).cat("a/one.txt")
-        == b"one" * 50
+    files = fsspec.filesystem(
+        "s3unzip", fo=archive, target_protocol=protocol, endpoint_url=account.url
     )
+    assert files.cat("a/one.txt") == b"one" * 50
 
 
 def test_members_are_listed_as_files_and_folders(path: Path) -> None:

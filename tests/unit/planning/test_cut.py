@@ -383,11 +383,10 @@ def test_the_bill_has_the_events_of_s3_and_the_class_of_the_objects() -> None:
     """One event an archive; one a member too where the bucket sends events; dear classes more."""
     bill = partial(price, members=1_000, requests=Requests(put=1_010), seconds=1.0, tasks=1)
     plain = bill(ASKED, aws())
-    for request, added in (
-        (replace(ASKED, destination=Location("s3", "in", "x/")), rates.PRICE_S3_EVENT),
-        (replace(ASKED, options=Options(objects=ObjectProperties("GLACIER_IR"))), 0.015 / 1_000),
-    ):
-        assert bill(request, aws()).total - plain.total == pytest.approx(1_000 * added)
+    shared = bill(replace(ASKED, destination=Location("s3", "in", "x/")), aws())
+    assert shared.total - plain.total == pytest.approx(1_000 * rates.PRICE_S3_EVENT)
+    rare = bill(replace(ASKED, options=Options(objects=ObjectProperties("GLACIER_IR"))), aws())
+    assert rare.total - plain.total == pytest.approx(1_000 * 0.015 / 1_000)
     assert plain.unavoidable == pytest.approx(0.005)
 
 
