@@ -244,10 +244,9 @@ def runs_home() -> Location:
 
     Without ``S3UNZIP_HOME``, the folder follows the XDG base directory specification.
     """
-    home = os.environ.get("S3UNZIP_HOME") or posixpath.join(
-        os.environ.get("XDG_STATE_HOME") or posixpath.expanduser("~/.local/state").lstrip("~"),
-        "s3unzip",  # for a user without a home folder, this is /.local/state/s3unzip
-    )
+    state_home = posixpath.expanduser(os.environ.get("XDG_STATE_HOME") or "~/.local/state")
+    # For a user without a home folder, "~" remains: the records are in /.local/state/s3unzip.
+    home = os.environ.get("S3UNZIP_HOME") or re.sub("^~/", "/", f"{state_home}/s3unzip")
     try:
         return Location("file", "", f"{absolute_path(home)}/")
     except UsageError as error:

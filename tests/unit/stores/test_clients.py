@@ -9,7 +9,7 @@ import pytest
 from botocore.config import Config
 from msgspec.structs import replace
 
-from s3unzip.errors import AccessDeniedError
+from s3unzip.errors import AccessDeniedError, UsageError
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.s3 import botocore_clients, credentials
 from s3unzip.stores.s3.aws_session import AwsSession
@@ -234,3 +234,12 @@ def test_a_user_without_a_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.environ", {})
     monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)  # raises KeyError
     assert StoreConfig().work.key == "/.local/state/s3unzip/"
+
+
+def test_a_home_folder_that_no_shell_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records are not written below the current folder if ``HOME`` is `~name`, as from a file."""
+    monkeypatch.setenv("HOME", "~no-such-user")
+    monkeypatch.delenv("S3UNZIP_HOME", raising=False)
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    with pytest.raises(UsageError, match=r"~no-such-user/.*: there is no such home folder"):
+        StoreConfig()
