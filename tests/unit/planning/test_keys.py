@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from s3unzip.model import Location, Options, Request
-from s3unzip.planning.select import find_unmatched, parse_template, selector
+from s3unzip.planning.select import KeyTemplate, find_unmatched, parse_template, selector
 from s3unzip.stores.config import parse_destination, parse_source
 
 
@@ -87,6 +87,23 @@ def test_an_address_is_shown_without_its_query() -> None:
     """What is printed and reported of a presigned address carries no credential."""
     location = parse_source("https://user:pw@host/a.zip?X-Amz-Signature=secret")
     assert (str(location), "secret" in repr(location.public)) == ("https://host/a.zip?...", False)
+
+
+@pytest.mark.parametrize(
+    ("template", "path", "wanted"),
+    [
+        (KeyTemplate("out/", "{member}", {}), "a/b/", "out/a/b"),
+        (KeyTemplate("out/", "{member}", {}, strip=1), "a/b/", "out/b"),
+        (KeyTemplate("out/", "{member}", {}, strip=1), "a/b/c/", "out/b/c"),
+        (KeyTemplate("out/", "{member}", {}, strip=1), "a/", None),
+        (KeyTemplate("out/", "{name}", {}), "a/b/", None),
+    ],
+)
+def test_folders_have_keys_where_their_members_have(
+    template: KeyTemplate, path: str, wanted: str | None
+) -> None:
+    """A folder that is left out, or that no key names, has none."""
+    assert template.folder_key(path) == wanted
 
 
 @pytest.mark.parametrize(
