@@ -56,6 +56,8 @@ def test_tail_resolves_to_the_output(raw: bytes, encoder: str, draw: st.DataObje
 
 
 ONE_BLOCK = zlib.compress(random.Random(4).randbytes(900).hex().encode(), wbits=-15)
+# Empty blocks with fixed codes, of ten bits each, and a last one.
+SHORT_BLOCKS = int(("0100000000" * 40 + "1100000000")[::-1], 2).to_bytes(52, "little")
 
 
 @pytest.mark.parametrize(
@@ -63,8 +65,9 @@ ONE_BLOCK = zlib.compress(random.Random(4).randbytes(900).hex().encode(), wbits=
     [
         (STREAM, 4 * len(STREAM), 4 * len(STREAM) + 4_000),
         (ONE_BLOCK, 64, 8 * (len(ONE_BLOCK) - 2)),
+        (SHORT_BLOCKS, 8, 8 * (len(SHORT_BLOCKS) - 2)),
     ],
-    ids=["many blocks", "the last block"],
+    ids=["many blocks", "the last block", "short blocks"],
 )
 def test_arrival_is_exact(data: bytes, start: int, stop: int) -> None:
     """Of all stop bits in a row, just those of block headers are arrived at.
