@@ -326,7 +326,7 @@ def test_no_room_for_a_header() -> None:
 def test_finding_says_where() -> None:
     """A finding names the check, the member and the byte."""
     raw = build(Entry("first", b"1"), Entry("second", b"2", local={"method": 8}))
-    member = read_index(raw, Policy(), Cut()).members[1]
+    member = read_index(raw, Policy()).members[1]
     with pytest.raises(MemberError, match=r"^'second': lfh-method-mismatch at byte 36: "):
         open_member(member, raw[member.offset :], Policy())
 
