@@ -241,8 +241,8 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
     "extraction/uploads.py": [
         (
             "gone-upload-counts-as-done",
-            "if may_be_done and is_member(",
-            "if may_be_done or is_member(",
+            "if may_be_done and object_is_member(",
+            "if may_be_done or object_is_member(",
         ),
         (
             "buffer-used-again-too-early",

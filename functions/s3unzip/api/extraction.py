@@ -170,7 +170,7 @@ def names_one(word: str, stores: Stores) -> bool:
     if not names_several(word):
         return True
     bucket, key = split_bucket(word.partition("://")[2])  # both are empty for a local glob
-    if not has_wildcards(key):
+    if not has_wildcards(key):  # a folder, a prefix or a local glob
         return False
     location = Location("s3", bucket, key)
     try:

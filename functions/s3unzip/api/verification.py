@@ -373,7 +373,7 @@ class _ObjectComparison:
                 self.difference_counts[difference.kind] += 1
                 if self.difference_counts[difference.kind] <= self._effort.listed:
                     self._differences.append(difference)
-            self.proofs.update(equal.values())
+            self.proofs.update(equal.values())  # a Counter: adds 1 for each object
             if self.each is not None:
                 for difference in differences:
                     self.each(ComparedObject(difference.key, difference=difference.kind))
@@ -398,12 +398,21 @@ class _ObjectComparison:
         if any_order:
             size = max(1, len(expected))
         # An archive without members has one range, which contains only extra objects.
-        firsts = range(0, max(1, len(expected)), size)
+        first_indices = range(0, max(1, len(expected)), size)
         # All listed keys begin with the prefix: "" sorts before them, the last bound after them.
-        bounds = ["", *(expected[first].key for first in firsts[1:]), self._prefix + BEYOND]
+        first_keys = (expected[index].key for index in first_indices[1:])
+        key_bounds = ["", *first_keys, self._prefix + BEYOND]
         ranges = (
-            partial(self._compare_range, expected[at : at + size], start, stop, any_order=any_order)
-            for at, (start, stop) in zip(firsts, pairwise(bounds), strict=True)
+            partial(
+                self._compare_range,
+                expected[index : index + size],
+                start_key,
+                stop_key,
+                any_order=any_order,
+            )
+            for index, (start_key, stop_key) in zip(
+                first_indices, pairwise(key_bounds), strict=True
+            )
         )
         self._run_all(ranges, threads=LISTS)  # also fills `_unrecorded` and `_replaced`
         examine = self._look_up

@@ -180,7 +180,7 @@ class LambdaConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 destination_kms_key=route.destination_kms_key,
             )
             # The owner and the KMS key are parts of requests, so all routes share one session.
-            stores = OpenedStores(access, session=self.stores.session(self.access.at_destination()))
+            stores = OpenedStores(access, self.stores.session(self.access.at_destination()))
         return Context(
             stores=stores,
             clock=Clock(remaining=lambda: invocation.get_remaining_time_in_millis() / 1_000),

@@ -299,10 +299,11 @@ def end_run(
 
 
 def _start_current_version(request: Request, config: LambdaConfig, context: Context) -> None:
-    """Start the run of the current version of an archive.
+    """Start the run of the current version of an archive, for which no event may come.
 
-    Nothing is started if the run has ended without failing, if the archive is gone or cannot be
-    read, or if the malware gate does not allow the version to be opened.
+    It is a nested archive, or an archive that was replaced during a run. Nothing is started if the
+    run has ended without failing, if the archive is gone or cannot be read, or if the malware gate
+    does not allow the version to be opened.
     """
     calls = context.calls()
     try:

@@ -343,6 +343,7 @@ class _Writer:
             attempt.note_failed(row, _describe_refusal(row, refusal))
         except errors.StorageError as refusal:
             with self._lock:
+                # Noted after the last PUT, unless the store refuses every member.
                 self._refused.append((row, _describe_refusal(row, refusal)))
                 # No PUT has succeeded yet, so the store probably refuses every member.
                 if not self._has_success and len(self._refused) >= MAX_REFUSALS:

@@ -37,7 +37,9 @@ from s3unzip.zip.decode import PIECE_LENGTH
 LIST_PRICE = 12  # a LIST costs as much as this many HEADs: https://aws.amazon.com/s3/pricing/
 
 
-def is_member(row: PlannedMember, options: Options, destination: Destination, calls: Calls) -> bool:
+def object_is_member(
+    row: PlannedMember, options: Options, destination: Destination, calls: Calls
+) -> bool:
     """Return whether the object under a member's key has the size and the CRC-32 of the member."""
     stored = find_object(row.key, options, destination, calls)
     return stored is not None and has_content(stored, row.member, options)
@@ -241,7 +243,7 @@ def _find_possible_conflicts(
             ):
                 yield row
     if not page.is_last:  # the listing stopped early, after this page
-        listed_to = ""  # unless keys are in order, every unlisted row might be on a later page
+        last_listed_key = ""  # if keys are in no order, any unlisted row might be on a later page
         if page.in_order and page.objects:
-            listed_to = page.objects[-1].key
-        yield from (row for row in unlisted.values() if row.key > listed_to)
+            last_listed_key = page.objects[-1].key
+        yield from (row for row in unlisted.values() if row.key > last_listed_key)

@@ -284,7 +284,8 @@ def _write_linked(
         record = run_step.records.find_segment(index, number, "scanned")
         try:
             return deflate.ScannedSegment.from_bytes(record or b"")  # b"" is an error, too
-        except DeflateError:  # missing or damaged: the preceding scan covers it, or linking fails
+        # Missing or damaged: linking fails, unless the scan of an earlier segment covers this one.
+        except DeflateError:
             return None
 
     def write_linked(segment: deflate.LinkedSegment) -> tuple[int, deflate.LinkedSegment]:

@@ -26,7 +26,7 @@ from isal.isal_zlib import crc32, crc32_combine
 from msgspec.structs import replace
 
 from s3unzip import errors
-from s3unzip.extraction.existing_objects import explain_refusal, is_member
+from s3unzip.extraction.existing_objects import explain_refusal, object_is_member
 from s3unzip.extraction.member_object import object_facts, stored_size
 from s3unzip.model import OnConflict, Part, PlannedMember
 from s3unzip.runs.step import Step, TaskAttempt
@@ -124,7 +124,7 @@ def complete_once(
             # After an unconfirmed response, this try may have succeeded. If an upload is not found,
             # an earlier try may have completed it.
             may_be_done = was_tried or isinstance(error, errors.UnconfirmedError)
-            if may_be_done and is_member(row, options, destination, run_step.calls):
+            if may_be_done and object_is_member(row, options, destination, run_step.calls):
                 return None
             raise
         finally:

@@ -400,8 +400,8 @@ def check_route(runs: DeployedRuns, number: int, route: Route) -> Answer:
         number: the index of the route in the environment's file, from 0.
         route: the route.
     """
-    defaults = runs.config.routes[number]
-    bucket = defaults.destination.bucket
+    deployed_route = runs.config.routes[number]
+    bucket = deployed_route.destination.bucket
     location = _check_location(
         runs,
         bucket,
@@ -411,19 +411,19 @@ def check_route(runs: DeployedRuns, number: int, route: Route) -> Answer:
     )
     if location.status is FAILURE:
         return location
-    writing = check_rights(runs, defaults)
+    writing = check_rights(runs, deployed_route)
     if writing.status is FAILURE:
         return writing
     key = runs.outputs.get(f"Route{number}DestinationKey") or route.destination_kms_key
     encryption = _compare_encryption(runs, bucket, f"routes.{number}.destination.kms_key", key)
     if encryption is not None:
         return encryption
-    secret = check_secret(runs, defaults, f"routes.{number}.password_secret")
+    secret = check_secret(runs, deployed_route, f"routes.{number}.password_secret")
     if secret.status is FAILURE:
         return secret
     return next(  # a warning is reported last, because failures matter more
         (answer for answer in (writing, location) if answer.status is WARNING),
-        Answer(OK, f"{defaults.scope} -> {defaults.destination}"),
+        Answer(OK, f"{deployed_route.scope} -> {deployed_route.destination}"),
     )
 
 

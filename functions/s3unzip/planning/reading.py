@@ -86,7 +86,7 @@ def read_directory(
     """Read and check the directory of an archive.
 
     Args:
-        archive: the version of the archive of `request` that `tail` is from.
+        archive: the archive of `request`, pinned to the version from which `tail` was read.
         tail: the end of the archive.
         request: the archive, the destination and the options.
         context: the context of this process.

@@ -69,7 +69,7 @@ class TaskAttempt(Step):
         self.task = task
         self.outcomes: list[Outcome] = []
         self.put_seconds: list[float] = []
-        self.first_object: float | None = None  # time of the first object, in Unix seconds
+        self.first_object_time: float | None = None  # time of the first object, in Unix seconds
         self.uploaded: tuple[Part, ...] = ()  # only for a slice of a split member
         self.settling_adds_outcome = False  # True for a scan or slice that has ended
         self.fault: str | None = None  # the fault that ends this attempt too early
@@ -103,8 +103,8 @@ class TaskAttempt(Step):
             etag: the ETag in the store's response, without quotes; None: the response had none.
         """
         self.put_seconds.append(seconds)
-        if self.first_object is None:
-            self.first_object = self.context.clock.now()
+        if self.first_object_time is None:
+            self.first_object_time = self.context.clock.now()
         self.note(row, row.outcome(Status.EXTRACTED, size, etag))
 
     def note(self, row: PlannedMember, outcome: Outcome) -> None:
@@ -124,7 +124,7 @@ class TaskAttempt(Step):
         self._shown_outcome_count = len(self.outcomes)  # reported by the earlier attempt
         self._shown_counts = count_progress([earlier.report])
         self._earlier = earlier.report
-        self.first_object = earlier.report.first_object
+        self.first_object_time = earlier.report.first_object
         if self.task.kind is TaskKind.BATCH:  # other tasks read their member again, and warn again
             self.warnings.update(earlier.report.warnings)
 
@@ -190,7 +190,7 @@ class TaskAttempt(Step):
             requests=earlier.requests + self.calls.requests,
             started=earlier.started,
             seconds=round(earlier.seconds + seconds, 6),
-            first_object=self.first_object,
+            first_object=self.first_object_time,
             put_seconds=round(earlier.put_seconds + sum(self.put_seconds), 6),
             uploaded=self.uploaded,
             warnings=dict(self.warnings),

@@ -287,9 +287,9 @@ def resume(
     except UnreadableRecordError as damage:
         results = read_results(step, plan)  # raises nothing: it leaves out damaged records
         results.stop = stop_for(damage)
-        results.must_begin_anew = failed  # plan again, or the failed members would stay failed
+        results.must_begin_anew = failed  # outcomes of failed members may remain, so plan again
     last_round = len(records.list_rounds()) - 1  # rounds are numbered from 0
-    state = Next(run, "few", last_round, done=NOTHING_DONE, reopened=failed)  # "few": not used
+    state = Next(run, "few", last_round, done=NOTHING_DONE, reopened=failed)  # "few" is not used
     return _finish_round(step, plan, results, state)
 
 

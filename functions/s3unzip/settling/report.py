@@ -235,7 +235,7 @@ def write_report(
         check_same_archive(report.run, report.source, report.pin, earlier)
         report = _keep_done_action(report, earlier)
         if earlier == report:  # this step has written it, but the answer was lost
-            return report, True  # assume that it is the first: an earlier report would be gone
+            return report, True  # perhaps not the first, but the replaced report is gone
         if earlier is not None and not may_replace(
             report, earlier, outdated_until, reopened=reopened
         ):

@@ -127,7 +127,8 @@ def read_whole_tail(
 ) -> Tail:
     """Return the last `length` bytes of an archive, and a pin that covers all its parts.
 
-    If the parts cannot be joined, the tail contains a refusal.
+    The parts are those of a split archive (a.z01, a.zip), or the pieces into which a file was cut
+    (a.zip.001). If they cannot be joined, the tail contains a refusal.
     """
     # A file such as a.zip.001 is always a piece of a cut archive; a.001 may be a whole archive.
     piece_name = _FIRST_PIECE.search(_file_name(location))
@@ -175,7 +176,7 @@ def _join_parts(
             message += f", and {len(missing) - 1:,} more"
         return _refuse(tail, "part-missing", message)
     pins = [part.pin for part in (*parts, tail) if part is not None]  # for mypy: none is None
-    return tail._replace(pin=_join_pins(pins, at_location=tail.pin))
+    return tail._replace(pin=_join_pins(pins, named_pin=tail.pin))
 
 
 def _read_pieces(
@@ -188,7 +189,7 @@ def _read_pieces(
         if part is None:  # the preceding piece was the last one
             break
         pieces.append(part)
-    pin = _join_pins([part.pin for part in pieces], at_location=pieces[0].pin)
+    pin = _join_pins([part.pin for part in pieces], named_pin=pieces[0].pin)
     archive = source.pinned(location, pin)
     data = calls.read(archive, ByteRange(max(0, pin.size - length), pin.size))
     dates = [part.modified for part in pieces if part.modified is not None]
@@ -218,11 +219,11 @@ def _stat_part(source: Source, location: Location, calls: Calls, number: int) ->
         return None
 
 
-def _join_pins(pins: Sequence[Pin], at_location: Pin) -> Pin:
-    # Returns the pin of all parts. `at_location` is the pin of the part that the location names.
+def _join_pins(pins: Sequence[Pin], named_pin: Pin) -> Pin:
+    # Returns the pin of all parts. `named_pin` is that of the part that the user named.
     if len(pins) == 1:  # a single piece is the whole archive
-        return at_location
-    return replace(at_location, size=sum(pin.size for pin in pins), parts=tuple(pins))
+        return named_pin
+    return replace(named_pin, size=sum(pin.size for pin in pins), parts=tuple(pins))
 
 
 def _name_part(location: Location, number: int, *, is_last: bool = False) -> str:
@@ -296,7 +297,8 @@ def _find_part_fault(
     if position == 0:
         return None
     previous = members[position - 1]
-    if previous.stop - previous.offset < LOCAL_LENGTH:  # no room for a complete local header
+    # Without room for a local header, the previous member itself is at fault.
+    if previous.stop - previous.offset < LOCAL_LENGTH:
         return None
     header = read(ByteRange(previous.offset, previous.offset + LOCAL_LENGTH))
     # Number of bytes by which the data of the previous member would extend into this part.

@@ -184,7 +184,7 @@ class BinaryReader(Protocol):
     """The methods of a seekable binary file that are needed to read an archive."""
 
     def seek(self, offset: int, whence: Literal[0, 1, 2] = ..., /) -> int | None:
-        """Move to `offset`; return the new position. Before Python 3.13, `mmap` returns None."""
+        """Move to `offset`; return the new position, or None (`mmap` before Python 3.13)."""
 
     def tell(self) -> int:
         """Return the position from the start of the file; called if `seek` returned None."""

@@ -117,19 +117,23 @@ class OpenedStores:
 
     Args:
         config: settings for reaching the stores.
-        session: existing session of the destination; a source with equal settings shares it.
+        destination_session: existing session of the destination; a source with equal settings
+            shares it.
         ask: function that requests keys from the main process. None in the main process itself.
     """
 
     def __init__(
-        self, config: StoreConfig, session: Session | None = None, ask: AskForKeys | None = None
+        self,
+        config: StoreConfig,
+        destination_session: Session | None = None,
+        ask: AskForKeys | None = None,
     ) -> None:
         self._config = config
         self._ask_main_process = ask
         self._lock = threading.Lock()
         self._sessions: dict[tuple[object, ...], Session] = {}  # keyed by `_session_key`
-        if session is not None:
-            self._sessions[_session_key(config.at_destination())] = session
+        if destination_session is not None:
+            self._sessions[_session_key(config.at_destination())] = destination_session
         self._web: WebSource | None = None
 
     def end_startup(self) -> None:

@@ -52,7 +52,7 @@ class ObjectRunStore:
         self._store = store
         self._calls = calls
 
-    def _run(self, kind: Kind, call: Callable[[], T]) -> T:
+    def _send(self, kind: Kind, call: Callable[[], T]) -> T:
         return self._calls.run(kind, call, "work")
 
     def write(self, name: str, pieces: Iterable[bytes]) -> int:
@@ -65,7 +65,7 @@ class ObjectRunStore:
         return len(body)
 
     def _put(self, name: str, body: bytes, *, if_absent: bool) -> None:
-        self._run(
+        self._send(
             "put",
             lambda: self._store.put(
                 self._home.key + name, body, _facts_of(name), if_absent=if_absent
@@ -76,7 +76,7 @@ class ObjectRunStore:
         """Write a large object in parts; return its size in bytes."""
         key = self._home.key + name
         upload = Upload(
-            key, self._run("create", lambda: self._store.create_upload(key, _facts_of(name)))
+            key, self._send("create", lambda: self._store.create_upload(key, _facts_of(name)))
         )
         parts: list[Part] = []
         size = 0
@@ -90,12 +90,12 @@ class ObjectRunStore:
                     body=body,
                     crc32=zlib.crc32(body),
                 )
-                parts.append(self._run("part", upload_part))
+                parts.append(self._send("part", upload_part))
                 size += len(body)
             self._complete(upload, parts, size)
         except BaseException as error:
             try:
-                self._run("abort", lambda: self._store.abort_upload(upload))
+                self._send("abort", lambda: self._store.abort_upload(upload))
             except S3UnzipError as trouble:  # a lifecycle rule of the bucket deletes the parts
                 error.add_note(f"the upload of {key} was not aborted: {trouble}")
             raise
@@ -116,11 +116,11 @@ class ObjectRunStore:
         """
         key = self._home.key + name
         # If the object changes after this HEAD, its ETag changes, and S3 refuses the PUT.
-        stored = self._run("head", lambda: self._store.head(key))
+        stored = self._send("head", lambda: self._store.head(key))
         try:
             if stored is None or self.read(name) != old:
                 raise ConflictError(f"{key}: it has changed")
-            self._run(
+            self._send(
                 "put", partial(self._store.replace, key, new, _facts_of(name), etag=stored.etag)
             )
         except NotFoundError as error:
@@ -136,7 +136,7 @@ class ObjectRunStore:
             return b""
         key = self._home.key + name
         try:
-            data = self._run("get", lambda: b"".join(self._store.read(key, span)))
+            data = self._send("get", lambda: b"".join(self._store.read(key, span)))
         except StorageError as error:
             # A missing permission, bucket or object raises a subclass of `StorageError`. A plain
             # `StorageError` usually means that the object ends before the range begins (S3: 416).
@@ -166,7 +166,7 @@ class ObjectRunStore:
     def names(self, prefix: str) -> Iterator[str]:
         """Yield, in order, the names of the run's objects that begin with `prefix`."""
         home = self._home.key
-        pages = list_pages(self._store, home + prefix, partial(self._run, "list"))
+        pages = list_pages(self._store, home + prefix, partial(self._send, "list"))
         yield from sorted(
             listed.key.removeprefix(home) for page in pages for listed in page.objects
         )
@@ -175,7 +175,7 @@ class ObjectRunStore:
         """Delete the objects; ignore those that no longer exist."""
         keys = [self._home.key + name for name in names]
         for start in range(0, len(keys), PAGE_KEYS):
-            self._run("delete", partial(self._store.delete, keys[start : start + PAGE_KEYS]))
+            self._send("delete", partial(self._store.delete, keys[start : start + PAGE_KEYS]))
 
     def _complete(self, upload: Upload, parts: Sequence[Part], size: int) -> None:
         """Complete an upload of `size` bytes.
@@ -198,7 +198,7 @@ class ObjectRunStore:
                 if stored is None or stored.size != size:
                     raise  # otherwise, an attempt has completed the upload
 
-        self._run("complete", complete_once)
+        self._send("complete", complete_once)
 
 
 class MemoryRunStore:

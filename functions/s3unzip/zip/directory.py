@@ -188,7 +188,7 @@ def _find_prefix(archive: ArchiveBytes, end: DirectoryEnd) -> Reads[int]:
 
 
 def _check_prefix(archive: ArchiveBytes, prefix: int, end: DirectoryEnd) -> Reads[bool]:
-    """Return whether `prefix` is only the missing upper bits of the offsets; check a real prefix.
+    """Return whether offsets lack their upper bits; otherwise, check the bytes before the archive.
 
     The directory begins `prefix` bytes after its declared offset. A prefix that begins with a local
     header is refused: it is not the program of a self-extractor.
@@ -205,7 +205,7 @@ def _check_prefix(archive: ArchiveBytes, prefix: int, end: DirectoryEnd) -> Read
         # If these bytes contain a complete archive, this check gives a clearer message.
         yield from _refuse_stacked(archive, prefix)
         reject(
-            # Only the first member was checked; other offsets might still be modulo 4 GiB.
+            # If `can_wrap`, the first offset is whole, but others might still be modulo 4 GiB.
             "offsets-unproven" if can_wrap else "offsets-ambiguous",
             f"the directory is {prefix} bytes after its declared offset, "
             "and the file begins with a local header",

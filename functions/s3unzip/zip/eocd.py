@@ -375,6 +375,7 @@ def _check_without_zip64(
     computed_offset = (at - eocd.directory_size) % WRAP
     needs_offset = eocd.directory_offset == SENTINEL_32 and computed_offset != SENTINEL_32
     needs_size = eocd.directory_size == SENTINEL_32
+    # A number beyond the last disk, such as the sentinel 65,535.
     needs_disk = max(eocd.disk, eocd.directory_disk) > disks.last
     if needs_offset or needs_size or needs_disk:
         reject("zip64-locator-missing", "no locator precedes the end record", at)

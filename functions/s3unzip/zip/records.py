@@ -184,8 +184,8 @@ _ZIP64_VALUES = (
 def resolve_zip64(extras: Extras, declared: Sizes) -> Sizes:
     """Replace each sentinel with the value from the ZIP64 field.
 
-    The field contains only those values whose regular fields hold the sentinel. Some writers always
-    write all of the values, so any bytes after the last needed value are ignored.
+    The field contains only those values whose regular fields hold the sentinel. Some writers append
+    values that are not needed, so any bytes after the last needed value are ignored.
     """
     payload = next(iter(extras.of(ZIP64)), b"")
     wide_values: dict[str, Any] = {}

@@ -50,9 +50,10 @@ def guess_size(low_bits: int, compressed: int) -> int:
     # Some writers flush so often that deflate doubles the length.
     min_size = compressed // 2
     if compressed >= WRAP:
-        # Half of such a length leaves several possible sizes, and the smallest could be 4 GiB too
-        # small. So deflate is assumed to add at most one thousandth to the length. The minimum is
-        # less than 4 GiB below `compressed`, so a stored member gets exactly its length.
+        # With half of such a length as the minimum, several sizes are possible, and the smallest
+        # could be 4 GiB too small. So deflate is assumed to add at most one thousandth to the
+        # length. The minimum is less than 4 GiB below `compressed`, so a stored member gets exactly
+        # its length.
         min_size = compressed - min(compressed // 1_000, WRAP - 1)
     return place_after(low_bits, min_size)
 

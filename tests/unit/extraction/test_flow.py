@@ -18,8 +18,8 @@ from s3unzip.errors import AccessDeniedError, NotFoundError, ServiceFaultError
 from s3unzip.extraction.batch import PutPool, Window
 from s3unzip.extraction.existing_objects import (
     LIST_PRICE,
-    is_member,
     is_same_object,
+    object_is_member,
     read_stored,
     resolve_conflicts,
 )
@@ -311,7 +311,7 @@ def test_the_stores_own_checksum_counts_more_than_the_noted_one(
 ) -> None:
     """Whoever wrote the object chose its metadata; the store computed its checksum."""
     bucket = hold(ChecksummedBucket(), "k", body=body, crc=crc32(noted))
-    assert is_member(row, options, bucket, calls) is same
+    assert object_is_member(row, options, bucket, calls) is same
 
 
 @pytest.mark.parametrize(

@@ -374,7 +374,7 @@ def explain_answer(answer: ServerAnswer, call: Call) -> S3UnzipError:
 
 def _is_wrong_setting(error: Exception) -> bool:
     """Return whether a wrong setting kept botocore from sending a request."""
-    if not isinstance(error, botocore_errors()):  # botocore may not have been imported
+    if not isinstance(error, botocore_errors()):  # an empty tuple if botocore is not imported
         return False
     from botocore import exceptions
 

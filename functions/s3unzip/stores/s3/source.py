@@ -108,7 +108,7 @@ def _get_by_botocore(
     etag: str | None,
     version: str | None,
 ) -> tuple[ObjectMeta, Iterator[Buffer]]:
-    """Do the same as `get_object`, and also require that `call.owner` owns the bucket."""
+    """Do the same as `s3.source.get_object`, and require that `call.owner` owns the bucket."""
     from s3unzip.stores.s3.botocore_clients import read_pieces
 
     request: dict[str, Any] = {
@@ -126,6 +126,7 @@ def _get_by_botocore(
     )
     object_size = 0  # without a span, no caller needs it
     if span is not None:
+        # The default does not match the pattern below, and is shown in the message.
         content_range = response.get("ContentRange", "the whole object")
         # The range may end before `stop`, at the end of the object, whose size is group 1.
         sent_range = re.fullmatch(rf"bytes {start}-[0-9]+/([0-9]{{1,19}})", content_range)
