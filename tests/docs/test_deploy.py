@@ -22,6 +22,7 @@ from embedded.ministack import EmbeddedAws
 from embedded.serve import serve
 from infra.reasons import listed
 from tests.docs.commands import ROOT, Command, make_archive, read_commands
+from tests.docs.synthesis import use_kept_syntheses
 from tests.support.processes import Program, make_checkout, make_machine
 from tests.support.servers import looks, make_embedded_aws, require_embedded_aws
 from tests.support.zips import DEFLATE, Entry, build
@@ -141,8 +142,9 @@ def follow(terminal: Terminal, command: Command) -> str:
 
 
 @pytest.mark.timeout(5_400)
-def test_every_command_of_the_page(bare: dict[str, str], checkout: Path) -> None:
+def test_every_command_of_the_page(tmp_path: Path, bare: dict[str, str], checkout: Path) -> None:
     """The page is followed literally to its end; what it deployed is gone then."""
+    use_kept_syntheses(checkout, tmp_path / "syntheses")
     region = {"AWS_REGION", "AWS_DEFAULT_REGION"}  # the page sets it
     variables = {name: value for name, value in bare.items() if name not in region}
     with Terminal(checkout, variables) as terminal:
@@ -199,8 +201,11 @@ def test_a_package_is_deployed_by_cloudformation_alone(
 
 
 @pytest.mark.timeout(3_600)
-def test_a_creation_that_nobody_confirmed_is_removed(checkout: Path, shell: dict[str, str]) -> None:
+def test_a_creation_that_nobody_confirmed_is_removed(
+    tmp_path: Path, checkout: Path, shell: dict[str, str]
+) -> None:
     """The page's commands remove the stack, and the next deployment works."""
+    use_kept_syntheses(checkout, tmp_path / "syntheses")
     with Terminal(checkout, shell) as terminal:
         assert terminal.run("make bootstrap ENV=prod", SECONDS).exit_code == 0
         unconfirmed = terminal.run("make deploy ENV=prod < /dev/null 2>&1 | cat", SECONDS)
