@@ -54,8 +54,8 @@ def _start_again_with_utf8() -> None:
     """Replace this process with one that encodes file names as UTF-8.
 
     Other encodings cannot represent most member names. Output keeps the locale's encoding. The new
-    interpreter gets the original arguments, because with `-m s3unzip` instead, it could import
-    modules from the current folder.
+    interpreter receives the original arguments: with `-m s3unzip` instead, it could import modules
+    from the current folder.
     """
     os.environ["PYTHONUTF8"] = "1"
     os.environ.setdefault("PYTHONIOENCODING", getattr(sys.stdout, "encoding", "utf-8"))

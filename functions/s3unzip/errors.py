@@ -190,9 +190,9 @@ class ServiceFaultError(S3UnzipError):
 
     exit_code = 5
     retryable = True
-    trouble = ""  # a line for a waiting user: which URL does not answer, or returns errors
+    trouble = ""  # tells a waiting user which URL does not answer or returns errors
     gave_up = False  # whether the call was retried until the time budget was spent
-    is_down = False  # whether the store has answered no request for the whole time budget
+    is_down = False  # whether the store has not answered any request for the whole time budget
     wait_seconds = 0.0  # time that the server asks the client to wait
 
     def as_given_up(self) -> ServiceFaultError:

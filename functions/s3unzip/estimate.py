@@ -24,7 +24,7 @@ from s3unzip.pricing import Cost, Job, Platform, aws, price
 from s3unzip.printable import show_count, show_dollars
 from s3unzip.settings import Tuning
 
-# The number of requests that a step sends one after another, waiting for each.
+# The number of requests that a step sends one after another, waiting for each response.
 TASK_CALLS = 4  # for a task: its records, its first range and its outcomes
 # In addition, for a large member: create, header, bytes after the data, last part, complete.
 LARGE_CALLS = 5

@@ -24,7 +24,7 @@ WILDCARDS = frozenset("*?[")
 MAX_TRANSITIONS = 20_000  # maximum number of transitions that an automaton keeps: about 4 MB
 _TOKEN = re.compile(r"\*\*/|\*\*|\*|\?|\[[^\]]+\]|.", re.DOTALL)
 _ANY_FOLDER = "**/"
-_LEADING_SLASHES = "/*"  # token for any number of slashes; no token of a pattern looks like this
+_LEADING_SLASHES = "/*"  # token for any number of slashes; differs from all tokens of a pattern
 _SEPARATORS = {_ANY_FOLDER, "**", _LEADING_SLASHES, "/"}
 _WILD = {_ANY_FOLDER: "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]", _LEADING_SLASHES: "/*+"}
 
@@ -171,7 +171,7 @@ def _compile_automaton(tokens: Sequence[str], flags: int) -> Glob:
             _Position(advances_on=re.compile(_translate(token), flags))
         ]
     end = len(positions)  # the position after the whole pattern
-    positions.append(_Position())  # no character stays on it or advances from it
+    positions.append(_Position())  # no character keeps a match at this position or advances it
 
     def with_skips(numbers: list[int]) -> frozenset[int]:
         """Return the given positions and those reached from them without consuming a character."""

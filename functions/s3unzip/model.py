@@ -82,7 +82,7 @@ def decode_lines(data: bytes, kind: type[T]) -> list[T]:
 
 
 class StoreKind(Struct, frozen=True):
-    """What all stores of one scheme can do."""
+    """The capabilities of all stores with one scheme."""
 
     is_local: bool = False  # files on this machine; no request is sent
     shows_key: bool = False  # a location is displayed as its key alone
@@ -95,7 +95,7 @@ class StoreKind(Struct, frozen=True):
     takes_members: bool = False  # a run can write members to it
     deletes_archives: bool = False
     tags_archives: bool = False
-    is_billed: bool = False  # requests to AWS cost money
+    is_billed: bool = False  # AWS bills the requests
     takes_s3_options: bool = False  # endpoint, region, credentials, payer and KMS key apply
 
 
@@ -160,7 +160,7 @@ class Location(Struct, frozen=True):
 
     @property
     def store(self) -> StoreKind:
-        """What the store of the location can do; for an undeclared scheme, the defaults."""
+        """The capabilities of the location's store; for an undeclared scheme, the defaults."""
         return STORE_KINDS.get(self.scheme, StoreKind())
 
 

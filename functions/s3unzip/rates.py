@@ -129,15 +129,15 @@ TASK_TRANSITIONS = 2  # an iteration of an inline Map (or a child execution) and
 
 # Memory of the plan function in the environments that we ship. The memory determines the price of a
 # direct run. At the bounds of `Tuning` (256 MiB in members of 31 MiB), a direct run used at most
-# 387 MB. Less memory slows down only the handler: a cold start has a full CPU, as measured with
+# 387 MB. Less memory slows down only the handler: a cold start uses a full CPU, as measured with
 # memory sizes of up to 3 GB.
 # https://bitesizedserverless.com/bite/lambda-cold-start-bootstrap/
 DIRECT_MEMORY_MB = 576
 
 # PUTs of a direct run in addition to those of members: the outcomes and the report.
 DIRECT_WRITES = 2
-# PUTs that no step counts in a run of the state machine, in addition to the PUTs of the outcomes:
-# run.json, the page and the report.
+# PUTs that the steps of a run of the state machine do not count, in addition to those of the
+# outcomes: run.json, the page and the report.
 RUN_WRITES = 3
 
 # --- Our own program, seconds of CPU on one core; `make bench` measures them --------------------

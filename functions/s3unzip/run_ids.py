@@ -18,7 +18,7 @@ from s3unzip.model import NO_NAMES, Location, Pin, Report, Request, Run, encode
 
 STEM_AT = len("2026-11-23/201532-")  # offset of the stem in the id of a run
 STEM_CHARACTERS = 32  # maximum length; an execution's name, which contains the stem, has at most 80
-LAST_SECOND = 253_402_300_799  # 9999-12-31 23:59:59, the last date of `datetime`
+LAST_SECOND = 253_402_300_799  # 9999-12-31 23:59:59, the last time that `datetime` supports
 DIGEST_DIGITS = 16  # number of hexadecimal digits: 64 bits
 # Suffix of a run id: this run follows a run during which the archive was replaced.
 FOLLOW_UP_SUFFIX = "-again"
@@ -126,5 +126,5 @@ def time_of_run(run: str) -> float:
     try:
         # The character before the stem is "-".
         return datetime.strptime(f"{run[: STEM_AT - 1]}+0000", "%Y-%m-%d/%H%M%S%z").timestamp()
-    except ValueError:  # the id is from an execution that a person named
+    except ValueError:  # the id is that of an execution that a user named
         return 0.0

@@ -86,7 +86,7 @@ METRICS = {
     "ArchivesChanged": "Count",  # runs with SOURCE_CHANGED; the newer archive has its own run
     "ArchivesFailed": "Count",  # runs that ended with FAILED, including those that timed out
     "ArchivesStopped": "Count",  # runs that a user stopped
-    "ArchivesWithheld": "Count",  # archives not opened because no scan found them clean
+    "ArchivesWithheld": "Count",  # archives not opened because they lack a clean scan result
     "DirectHandovers": "Count",  # small archives that the state machine had to finish
     "SourcesFinished": "Count",  # archives deleted or tagged after success
     "SourcesNotFinished": "Count",  # archives that could not be deleted or tagged, or were replaced
