@@ -235,7 +235,7 @@ def _warn_of_timeout(seconds: Sequence[float], platform: Platform) -> tuple[str,
 def _find_bottleneck(
     seconds: Sequence[float], at_once: int, requests: Requests, platform: Platform
 ) -> _Bound:
-    """Return the largest lower bound on the total time of tasks with the durations `seconds`."""
+    """Return the largest lower bound on the elapsed time of tasks with the durations `seconds`."""
     bounds = [
         _Bound(max(seconds, default=0.0), "the longest task"),
         _Bound(sum(seconds) / at_once, f"all tasks, shared by {show_count(at_once, 'worker')}"),
@@ -360,7 +360,7 @@ def _billed_seconds(
 
     Args:
         seconds: duration of each task.
-        bottleneck: the largest lower bound on the total time of all tasks. The estimate assumes
+        bottleneck: the largest lower bound on the elapsed time of all tasks. The estimate assumes
             that the tasks take exactly this time.
         overhead: seconds outside tasks, used only for a direct run. They include
             `EVENT_SECONDS`, the wait for the event, which is not billed.
