@@ -99,6 +99,7 @@ def complete(program: Program, line: str) -> list[str]:
     ("line", "answers"),
     [
         ("ru", ["plain,run", "plain,runs"]),
+        ("r", ["plain,run", "plain,runs", "plain,resume"]),  # in the order of the help
         ("run a", ["file,a"]),
         ("run a.zip out --password-file sec", ["file,sec"]),
         ("run a.zip out --storage-class GLACIER", ["plain,GLACIER_IR", "plain,GLACIER"]),

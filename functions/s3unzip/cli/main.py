@@ -79,7 +79,11 @@ def load_command(name: str) -> click.Command:
 class _Program(click.Group):
     """A group of commands that are loaded on their first use."""
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - required by click
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - required by click
+        """Return the names in the order of the help: shells complete them in this order."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
         return load_command(cmd_name)
@@ -93,8 +97,7 @@ class _Program(click.Group):
 @click.group(
     "s3unzip",
     cls=_Program,
-    # Click completes these names, and suggests one for a mistyped command. `_Program` loads the
-    # real commands.
+    # For a mistyped command, click suggests one of these names. `_Program` loads the real commands.
     commands=dict.fromkeys(COMMANDS, click.Command(None)),
     invoke_without_command=True,
     help="Extract ZIP archives of any size from S3 to S3, in parallel, verified.",
