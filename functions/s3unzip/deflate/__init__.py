@@ -1,10 +1,10 @@
 """The deflate core: split one raw deflate stream among several workers, without doing any I/O.
 
 ``docs/deflate-splitting.md`` explains the method. `segments` computes where to search for the
-boundaries of segments, and inflates one segment. `boundary` finds the bit where a segment begins;
-it needs numpy, which other workers never load. `splitting` scans segments without the output that
-precedes them, links the scans and inflates the linked segments. `crc32_combine` (isal) computes the
-CRC-32 of the whole output from the CRC-32s of its parts.
+boundaries of segments, and inflates one segment. `boundary` finds the bit at which a segment
+begins; it needs numpy, which no other module loads. `splitting` scans segments without the output
+that precedes them, links the scans and inflates the linked segments. `crc32_combine` (isal)
+computes the CRC-32 of the whole output from the CRC-32s of its parts.
 
 >>> import zlib
 >>> from s3unzip import deflate

@@ -7,11 +7,11 @@ workers that search for the same boundary get the same result:
    codes, and a complete code-length code. In 1 MiB of random data, about 3,700 candidates pass.
 2. Inflate 16 KiB, then 128 KiB, from each candidate in order, starting with an arbitrary window.
    This step uses zlib, because ISA-L accepts incomplete literal codes, which most false headers
-   have.
+   contain.
 3. Inflate 1 MiB from the remaining candidates. This step uses ISA-L for speed. It inflates 1 MiB,
-   because a false candidate was once still valid after 64 KiB. The step also rejects the headers of
-   another deflate stream that is stored inside the stream: a stored block has at most 64 KiB, and
-   the bytes that follow the block are not valid in the inner stream.
+   because one false candidate still appeared valid after 64 KiB. The step also rejects the headers
+   of another deflate stream that is stored inside the stream: a stored block holds at most 64 KiB,
+   and the bytes that follow the block are not valid in the inner stream.
 
 Final blocks are ignored, because little work remains after a final block.
 """
@@ -30,7 +30,7 @@ from s3unzip.deflate.segments import FIRST_WINDOW, InflateError, Read, Segmentat
 LOOKAHEAD: Final = 1 << 20
 READ_BYTES: Final = 1 << 19  # number of bytes that `locate_boundary` searches at a time
 
-_MAX_TRIAL_OUTPUT: Final = 64 << 20  # bytes of output after which a trial has passed
+_MAX_TRIAL_OUTPUT: Final = 64 << 20  # bytes of output after which a trial counts as passed
 _TRIAL_PIECE: Final = 1 << 20  # maximum output of one call, in bytes
 _CHUNK_BYTES: Final = 32 << 10  # bytes to test in one step; the arrays for a step need about 6 MB
 
@@ -39,8 +39,8 @@ _CHUNK_BYTES: Final = 32 << 10  # bytes to test in one step; the arrays for a st
 _HEADER_BITS: Final = 17
 _WORD_BYTES: Final = 8
 
-# The trials for each candidate: the number of bytes of input, and whether zlib replaces ISA-L.
-# Short trials come first, because most candidates fail them.
+# The trials for each candidate: the number of bytes of input, and whether zlib is used instead of
+# ISA-L. Short trials come first, because most candidates fail them.
 _TRIALS: Final = ((16 << 10, True), (128 << 10, True), (LOOKAHEAD, False))
 
 
@@ -51,7 +51,7 @@ _FIRST_BITS: Final = np.arange(1 << 13)
 _CAN_BEGIN_HEADER: Final = (
     (_FIRST_BITS & 7 == 0b100) & (_FIRST_BITS >> 3 & 31 <= 29) & (_FIRST_BITS >> 8 & 31 <= 29)
 )
-# For each value of HCLEN, a mask for the HCLEN + 4 code lengths, of 3 bits each, after the header.
+# For each value of HCLEN, a mask for the HCLEN + 4 code lengths (3 bits each) after the header.
 _LENGTH_MASKS: Final = (1 << 3 * np.arange(4, 20)) - 1
 # For each 12-bit value, which consists of four code lengths of 3 bits, the sum of 128 / 2**length.
 # A length of 0 means that there is no code, and adds 0 to the sum.
@@ -64,7 +64,7 @@ def find_boundary(data: bytes, size: int, *, at_end: bool) -> int | None:
 
     A boundary is the position of the first bit of a block header. Returns None if there is none.
     `at_end` is True if `data` extends to the end of the member's data. Otherwise, `LOOKAHEAD` bytes
-    must follow the last byte to try.
+    must follow the first `size` bytes.
     """
     for bit in _find_candidates(data, size):
         if all(
@@ -92,7 +92,7 @@ def locate_boundary(layout: Segmentation, segment: int, read: Read) -> int | Non
 
 
 def _find_candidates(data: bytes, size: int) -> Iterator[int]:
-    """Yield, in order, the bits of the first `size` bytes where a valid header can begin."""
+    """Yield, in order, the bit offsets in the first `size` bytes where a header can begin."""
     for start in range(0, size, _CHUNK_BYTES):
         stop = min(start + _CHUNK_BYTES, size)
         # Three more words are included so that even the longest header can start at the last byte.
@@ -108,7 +108,7 @@ def _find_headers(chunk: bytes, size: int) -> NDArray[np.int64]:
     to 19 code lengths of 3 bits follow.
     """
     windows = np.lib.stride_tricks.sliding_window_view(np.frombuffer(chunk, np.uint8), _WORD_BYTES)
-    words64 = np.ascontiguousarray(windows).view("<u8")[:, 0]  # 64 bits, beginning at each byte
+    words64 = np.ascontiguousarray(windows).view("<u8")[:, 0]  # the 64 bits that begin at each byte
     words32 = words64[:size].astype(np.uint32)
     # First all offsets at bit 0 of a byte, then all offsets at bit 1, and so on.
     offsets = np.concatenate(
@@ -117,7 +117,8 @@ def _find_headers(chunk: bytes, size: int) -> NDArray[np.int64]:
     hclen = _read_bits(words64, offsets + _HEADER_BITS - 4) & 15
     code_lengths = _read_bits(words64, offsets + _HEADER_BITS) & _LENGTH_MASKS[hclen]
     # The code-length code is complete if the sum of 128 / 2**length, over all lengths except 0, is
-    # 128. The 19 lengths have 57 bits in total; `_KRAFT` has the sum for each four lengths.
+    # 128. The 19 lengths occupy 57 bits in total; `_KRAFT` contains the sum for each group of four
+    # lengths.
     total = np.zeros(len(offsets), np.uint16)
     for shift in range(0, 60, 12):
         total += _KRAFT[code_lengths >> shift & 0xFFF]
@@ -128,24 +129,25 @@ def _find_headers(chunk: bytes, size: int) -> NDArray[np.int64]:
 
 
 def _read_bits(words64: NDArray[np.uint64], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return at least the 57 bits after each bit offset, enough for 19 code lengths."""
+    """Return at least 57 bits from each bit offset, enough for 19 code lengths."""
     shifts = (offsets & 7).view(np.uint64)
     values: NDArray[np.int64] = (words64[offsets >> 3] >> shifts).view(np.int64)
     return values
 
 
 def _inflates(data: bytes, bit: int, input_bytes: int, *, uses_zlib: bool, at_end: bool) -> bool:
-    """Return whether `input_bytes` bytes of `data`, from position `bit`, are a valid stream.
+    """Return whether `input_bytes` bytes of `data`, from position `bit`, form a valid stream.
 
     If fewer bytes follow, all of them must be valid. `at_end` has the same meaning as in
-    `find_boundary`. zlib refuses more streams than ISA-L does.
+    `find_boundary`. zlib rejects more false headers than ISA-L does.
     """
     start = bit // 8
     chunk = align(data[start : start + input_bytes], bit % 8)
     # The stream must end if and only if this trial includes its last bytes.
     must_end = at_end and start + input_bytes >= len(data)
     decompressobj = zlib.decompressobj if uses_zlib else isal_zlib.decompressobj
-    # Without a window, a match with earlier output would be an error. Its bytes do not matter.
+    # Without a window, a match that refers to earlier output would be an error. The bytes of the
+    # window do not matter.
     inflate = decompressobj(-zlib.MAX_WBITS, zdict=FIRST_WINDOW)
     length = 0
     try:
@@ -153,7 +155,7 @@ def _inflates(data: bytes, bit: int, input_bytes: int, *, uses_zlib: bool, at_en
             output = inflate.decompress(chunk, _TRIAL_PIECE)
             length += len(output)
             chunk = inflate.unconsumed_tail
-            # Either the stream has ended, or no more output can come.
+            # Either the stream has ended, or the input produces no more output.
             if inflate.eof or (not chunk and len(output) < _TRIAL_PIECE):
                 # A stream that ends must end with the last byte of the input.
                 return inflate.eof == must_end and not inflate.unused_data

@@ -1,10 +1,10 @@
-"""The segments of a member: their positions, and how to inflate a segment after a given window.
+"""The segments of a member: their positions, and how to inflate a segment with a given window.
 
 All positions are relative to the first byte of the member's compressed data, not of the archive.
 Segment 0 begins at bit 0. Every other segment begins at a boundary that `boundary` finds. If there
 is no boundary in the search span, the segment joins the previous segment.
 
-zlib and ISA-L can only begin at bit 0 of a byte, and do not report a bit position. Extra deflate
+zlib and ISA-L can begin only at bit 0 of a byte, and report positions only in bytes. Extra deflate
 blocks before and after the bits of a segment overcome both limitations (RFC 1951, section 3.2). The
 functions that make these blocks represent bits as strings of 0 and 1, first bit first. Bit 0 is the
 lowest bit of a byte. Huffman codes are written starting from their highest bit.
@@ -31,8 +31,8 @@ Buffer = bytes | memoryview
 
 # Number of bytes in which to search for a boundary. Blocks are shorter: zlib writes blocks of at
 # most 32,767 symbols, libdeflate blocks with about 300 KB of output, and zopfli blocks with 1 MB of
-# output. The limit is for data without dynamic blocks, in which the search takes 0.2 s for each MiB
-# and finds nothing.
+# output. The limit exists for data without dynamic blocks, in which the search takes 0.2 s for each
+# MiB and finds nothing.
 SEARCH_BYTES: Final = 2 << 20
 
 # Reads bytes [start, stop) of a member's compressed data in chunks.
@@ -65,7 +65,7 @@ class Segmentation(Struct, frozen=True):
 
 
 def segment_span(start_bit: int, stop_bit: int | None, compressed_size: int) -> tuple[int, int]:
-    """Return bytes [start, stop) that are needed to inflate a segment.
+    """Return the range [start, stop) of the bytes that are needed to inflate a segment.
 
     The range begins with the byte that contains `start_bit`, and ends after the byte that contains
     the last bit before `stop_bit`. If `stop_bit` is None, the range extends to the end of the data.
@@ -139,7 +139,7 @@ def _lead_in(bit: int) -> tuple[int, int]:
     if bit % 2:
         blocks = _EMPTY_DYNAMIC_BLOCK  # an odd number of bits
     while len(blocks) % 8 != bit:
-        blocks += _EMPTY_FIXED_BLOCK  # 10 bits, which are 2 modulo 8
+        blocks += _EMPTY_FIXED_BLOCK  # 10 bits, which is 2 modulo 8
     return int(f"0{blocks[::-1]}", 2), len(blocks)  # the 0 is needed if there are no blocks
 
 
@@ -212,7 +212,8 @@ class SegmentInflater:
         start_bit: position of the first bit of a block header.
         stop_bit: position of the first bit of a later block header, or None for the end of the
             stream. It lies in a later byte than `start_bit`, because `feed` cannot trim one byte at
-            both ends. No byte has boundaries of two segments, because each has its own bytes.
+            both ends. The boundaries of two segments never lie in the same byte, because no two
+            search spans overlap.
         window: the output before the segment, at most the last 32 KiB.
     """
 
@@ -223,7 +224,7 @@ class SegmentInflater:
         # Positions are in bytes, relative to the start of the member's data.
         self._position = self._start  # position of the next chunk
         self._stop: int | None = None  # end of the bytes to feed, or None without a stop bit
-        self._last_bit = 0  # how many bits of the last byte belong to the segment; 0: all 8
+        self._last_bit = 0  # how many bits of the last byte belong to the segment; 0 means all 8
         if stop_bit is not None:
             self._stop = -(-stop_bit // 8)
             self._last_bit = stop_bit % 8
@@ -293,7 +294,7 @@ class SegmentInflater:
                     "corrupt-stream", f"{error}, before byte {self._position} of the member's data"
                 )
                 return
-            data = b""  # the library now has all of the data
+            data = b""  # the library has received all of the data
             if output:
                 self.length += len(output)
                 yield output

@@ -1,10 +1,10 @@
 """Inflate one stream in segments: locate the boundaries, then scan, link and inflate the segments.
 
 A segment can copy bytes from its window, the last 32 KiB of the output before the segment. The
-worker that scans the segment does not have this window. Therefore `scan_bits` inflates the
-segment twice, with two invented windows that differ at every position. If a byte is equal in both
-outputs, its value is known. If it differs, the two values together are the position in the window
-from which the byte was copied. The second inflation stops as soon as 32 KiB of both outputs are
+worker that scans the segment does not have this window. Therefore `scan_bits` inflates the segment
+twice, with two invented windows that differ at every position. If a byte is equal in both outputs,
+its value is known. If it differs, the two values together encode the position in the window from
+which the byte was copied. The second inflation stops as soon as the last 32 KiB of both outputs are
 equal, because the outputs cannot differ after that. Segment 0 has no window, so it is inflated only
 once.
 
@@ -61,19 +61,19 @@ class Record(Struct, frozen=True):
             plain = inflate.decompress(data, _MAX_RECORD)
             # zlib compares the checksum only at the end of the stream.
             if not inflate.eof or inflate.unused_data:
-                raise _join_error(f"a {cls.__name__} with too many or too few bytes")
+                raise _join_error(f"a {cls.__name__} has too many or too few bytes")
             return msgpack.decode(plain, type=cls)
         except (zlib.error, DecodeError) as error:
             raise _join_error(f"not a {cls.__name__} of this version: {error}") from error
 
 
 class ScannedSegment(Record, frozen=True, tag="scanned 3"):
-    """A segment between two bits of the member's compressed data, with its last bytes of output.
+    """A segment between two bits of the compressed data, with the last bytes of its output.
 
-    `first` and `second` are the last 32 KiB of output after the first and the second invented
-    window. If the segment has less output, both begin with the end of the invented window, so the
-    positions of those bytes are also known. `first` is shorter than 32 KiB only for segment 0. If
-    the ending is "missed" or "broken", neither is used.
+    `first` and `second` are the last 32 KiB of the output with the first and the second invented
+    window. If the segment produces less output, each begins with the end of its invented window, so
+    the positions of those bytes are also known. `first` is shorter than 32 KiB only for segment 0.
+    If the ending is "missed" or "broken", neither is used.
     """
 
     start_bit: int
@@ -83,7 +83,7 @@ class ScannedSegment(Record, frozen=True, tag="scanned 3"):
     second: bytes | None = None  # None: equal to `first`
 
     def resolve(self, window: bytes, history: int) -> bytes:
-        """Return the actual last bytes, which are the window of the next segment.
+        """Return the actual last bytes of the output, which are the window of the next segment.
 
         Args:
             window: the output before the segment, at most the last 32 KiB.
@@ -100,13 +100,13 @@ class ScannedSegment(Record, frozen=True, tag="scanned 3"):
         padded = bytes(missing) + window
         resolved = bytearray(self.first[start:])
         for index, (low, high) in enumerate(zip(resolved, self.second[start:], strict=True)):
-            if low != high:  # the byte is copied from the window, where both encode its position
+            if low != high:  # the byte is copied from the window: both values encode its position
                 # The bytes of the two windows always differ in the top bit (see `SECOND_WINDOW`).
                 position = low | (high & 0x7F) << 8
                 if position < missing:
                     raise _join_error(
                         f"segment from bit {self.start_bit}: "
-                        f"window of {len(window)} bytes has no position {position}"
+                        f"the window of {len(window)} bytes does not contain position {position}"
                     )
                 resolved[index] = padded[position]
         return bytes(resolved)
@@ -130,8 +130,8 @@ def scan_bits(start_bit: int, stop_bit: int | None, chunks: Iterable[Buffer]) ->
             del inflaters[len(tails) :]
     endings = [inflater.finish() for inflater in inflaters]
     tails = _extend_tails(tails, [[last_output] for last_output, _ in endings])
-    _, arrival = endings[0]  # that of the second inflater is equal: windows change only the output
-    # With one tail, the last bytes do not depend on the window.
+    _, arrival = endings[0]  # equal for both inflaters: the window changes only the output
+    # If only one tail remains, the last bytes do not depend on the window.
     return ScannedSegment(start_bit, stop_bit, arrival, *tails)
 
 
@@ -177,9 +177,10 @@ def scan_segment(
     boundary. `link_segments` then refuses that scan.
 
     Args:
-        max_segments: maximum number of segments that the scan may cover: this one and the later
-            ones that join it. If the scan would cover more segments, the function returns None;
-            without this scan, `link_segments` refuses the stream. No stream reaches the default.
+        max_segments: maximum number of segments that the scan may cover: this segment and the later
+            segments that join it. If the scan would cover more segments, the function returns None;
+            without this scan, `link_segments` refuses the stream. No stream has as many segments as
+            the default allows.
     """
     start_bit = locate(layout, segment, read)
     if start_bit is None:
@@ -222,7 +223,8 @@ def link_segments(scans: Iterable[ScannedSegment], compressed_size: int) -> Iter
 
     Args:
         scans: all scans in ascending order of `start_bit`; the first scan starts at bit 0.
-        compressed_size: the member's compressed size in bytes; the stream must use all of them.
+        compressed_size: the member's compressed size in bytes; the stream must use all of these
+            bytes.
 
     Raises:
         DeflateError: The scans do not form a complete stream: either the data is corrupt, or a
@@ -254,7 +256,7 @@ def link_segments(scans: Iterable[ScannedSegment], compressed_size: int) -> Iter
 
 
 def _check_arrival(scan: ScannedSegment, compressed_size: int) -> None:
-    """Refuse a scan that did not end at its stop bit or, without one, at the member's last byte."""
+    """Refuse a scan that did not end at its stop bit or, without a stop bit, at the last byte."""
     arrival = scan.arrival
     if arrival.fault is not None:
         raise DeflateError(arrival.fault)
@@ -305,6 +307,7 @@ def inflate_segment(segment: LinkedSegment, chunks: Iterable[Buffer]) -> Iterato
 
 def _unlike_scan(segment: LinkedSegment, output: str) -> DeflateError:
     return _join_error(
-        f"segment from bit {segment.start_bit} has {output}, its scan had {segment.length} bytes",
+        f"segment from bit {segment.start_bit} produced {output}; "
+        f"its scan produced {segment.length} bytes",
         "size-mismatch",
     )
