@@ -4,8 +4,8 @@ To plan a run, use `locate_directory` to find the central directory, a `Director
 headers into an `Index`, and `inspect_prefix` to check the bytes before the first member. To extract
 a member, call `open_member`, then `decode.decode_member` or a `decode.MemberDecoder`, then
 `close_member`. Import the module `s3unzip.zip.decode` separately, because it loads the
-decompressors, which a plan does not need. `CHECKS` is the list of all checks, with the reasons for
-refusals. `Policy` contains the limits, and determines the effect of each check. All errors are
+decompressors, which planning does not need. `CHECKS` maps the code of each reason and warning to
+its check. `Policy` contains the limits, and determines the effect of each check. All errors are
 instances of `ArchiveError`.
 
 A function that needs bytes returns `Reads`, a generator that yields a `ByteRange` and is sent the

@@ -1,8 +1,8 @@
 """Read the headers of the central directory (APPNOTE 4.3.12) into an index, and check it.
 
-The form of a header is its signature, versions, flags, method, disk and attributes. Most headers of
-an archive have the same form, so each form is interpreted once and cached by its bytes. `keys`
-checks the keys; `local` and `decode` compare the directory with the data in the archive.
+The form of a header consists of its signature, versions, flags, method, disk and attributes. Most
+headers of an archive have the same form, so each form is interpreted once and cached by its bytes.
+`keys` checks the keys; `local` and `decode` compare the directory with the data in the archive.
 """
 
 import stat
@@ -51,8 +51,8 @@ from s3unzip.zip.records import (
 )
 from s3unzip.zip.values import FLAG_WRAPPED, WRAP, Cipher, Member, Reads, reject
 
-# The fixed fields of a header (4.3.12). Its two `s` fields, which have few different values in an
-# archive, are joined and then have the layout of `_FORM`.
+# The fixed fields of a header (4.3.12). Its two `s` fields, which take few different values in an
+# archive, are concatenated, and the result has the layout of `_FORM`.
 _FIXED = struct.Struct("<12sIIIIHHH8sI")
 _FORM = struct.Struct("<4sHHHHHHI")
 
@@ -63,7 +63,7 @@ _EMPTY_OTHER = 32
 # A deflated member must have more compressed bytes than this to exceed its declared size by 4 GiB.
 _MAX_UNWRAPPED = WRAP // records.MAX_DEFLATE_RATIO
 
-# The code and the message of the finding about a file of each of these Unix types.
+# For each of these Unix file types, the code and the message of the finding.
 _TYPE_FINDINGS = {
     stat.S_IFLNK: ("symlink", "a symbolic link"),
     stat.S_IFCHR: ("device", "a device or socket"),
@@ -87,7 +87,7 @@ class _HeaderForm(NamedTuple):
 
 @lru_cache(maxsize=1 << 12)
 def _read_form(raw: bytes) -> _HeaderForm:
-    """Interpret the fields of a header, which are packed in `raw` without gaps."""
+    """Interpret the form of a header, whose fields are packed in `raw` without gaps."""
     _, made_by, needed, flags, method, disk, _, attributes = _FORM.unpack(raw)
     host = made_by >> 8  # 4.4.2: the upper byte is the system that wrote the attributes
     mode = attributes >> 16  # Unix systems store the mode in the upper half
@@ -140,8 +140,8 @@ class DirectoryReader:
         self._keys = KeyChecker(self._table, policy, selection or Selection())
         self._warnings = Counter(location.warnings)
         self._unread = b""
-        # The header that `_read_header` reads: its name, the offset of its local header, and the
-        # code and the message of its first fault.
+        # The header that `_read_header` is reading: its name, the offset of its local header, and
+        # the code and the message of its first fault.
         self._raw_name = b""
         self._offset = 0
         self._fault: tuple[str, str] | None = None
@@ -221,14 +221,14 @@ class DirectoryReader:
         if mtime is None:
             mtime = read_dos_time(dos_time)
         name = self._read_name(form, extras)
-        creates_folder = False  # False also for a directory that becomes a file: it has content
+        creates_folder = False  # also False for a directory with content that becomes a file
         # A name without a trailing slash must be valid, or empty (the destination folder itself).
         if name.is_directory or (form.is_folder and name.failure in (None, "name-empty")):
             is_empty = _is_empty(form, crc32, sizes)
             creates_folder = self._check_folder(name, sizes, is_empty=is_empty)
             if is_empty:  # ignore the declared sizes
                 sizes = Sizes(0, 0, lacks_value=sizes.lacks_value)
-        # `stop` is a lower bound: the name and extra field of the local header are not known yet.
+        # `stop` is a lower bound: the full length of the local header is not known yet.
         stop = self._offset + LOCAL_LENGTH + sizes.compressed
         member = Member(
             index=len(self._table.kinds),
@@ -252,7 +252,7 @@ class DirectoryReader:
         if creates_folder:
             kind = FOLDER if name.path else SKIPPED_FOLDER  # without a path: the destination itself
         self._table.add(kind, member)
-        if self._fault is not None:  # set above; a failed folder or an invalid name has no key
+        if self._fault is not None:  # a failed folder or an invalid name has no key
             kind = KEYLESS if creates_folder or name.failure else FAILED
             self._table.fail_header(member.index, *self._fault, kind=kind)
 
@@ -277,7 +277,8 @@ class DirectoryReader:
             self._wrapped_bytes += member.compressed_size
             size = wrapped.guess_size(member.size, member.compressed_size)
             member = replace(member, size=size, flags=member.flags | FLAG_WRAPPED)
-        # A member without encryption whose two sizes are equal can only fail the size limit.
+        # A member without encryption whose two sizes are equal can fail only the check of the size
+        # limit.
         has_equal_sizes = member.size == member.compressed_size and member.cipher is None
         if not has_equal_sizes or member.size > self._policy.limits.member_size:
             self._check_sizes(form, member)
@@ -293,14 +294,14 @@ class DirectoryReader:
         self._warn_or_refuse(code, message)
 
     def _warn_or_fail(self, code: str, message: str) -> None:
-        """Count a warning about the header that `_read_header` reads, or fail its member."""
+        """Count a warning about the header that is being read, or fail its member."""
         if self._policy.tolerates(code):
             self._warnings[code] += 1
-        elif self._fault is None:  # the first fault of a member is reported
+        elif self._fault is None:  # only the first fault of a member is reported
             self._fault = (code, message)
 
     def _warn_or_refuse(self, code: str, message: str) -> None:
-        """Count a warning about the header that `_read_header` reads, or refuse the archive."""
+        """Count a warning about the header that is being read, or refuse the archive."""
         if not self._policy.tolerates(code):
             reject(code, message, self._offset, show_name(self._raw_name))
         self._warnings[code] += 1
@@ -312,7 +313,8 @@ class DirectoryReader:
         if self._location.is_wrapped and self._table.stops:
             self._offset = wrapped.place_after(sizes.offset, self._table.stops[-1])
             return
-        # A wrapped archive has one disk and no prefix, so its first member keeps its offset here.
+        # A wrapped archive has one disk and no prefix, so the offset of its first member does not
+        # change here.
         disks = self._location.disks
         self._offset = disks.absolute(sizes.disk, sizes.offset) + self._location.prefix
         if missing := disks.describe_missing(sizes.disk, sizes.offset):
@@ -398,8 +400,8 @@ class DirectoryReader:
         name, becomes a file if it has content, so no data is lost. Any other directory with content
         is reported. The declared size of a directory without content is ignored.
         """
-        # A name that ends with a slash cannot be that of a file. A name that ends with a backslash
-        # can, unless its path is empty.
+        # A name that ends with a slash cannot be the name of a file. A name that ends with a
+        # backslash can be, unless its path is empty.
         cannot_be_file = name.is_directory and not (name.path and self._raw_name.endswith(b"\\"))
         if not name.is_directory:
             self._warnings["dir-attr-without-slash"] += 1
@@ -426,7 +428,7 @@ class DirectoryReader:
             self._warn_or_fail("encrypted", "no password is given")
             return member
         method = form.method
-        cipher = Cipher()  # ZipCrypto, unless the method is that of AES
+        cipher = Cipher()  # ZipCrypto, unless the header declares the method of AES
         if method == records.METHOD_AES:
             aes = read_aes(extras)
             if aes is None or not form.flags & records.FLAG_ENCRYPTED:
@@ -449,7 +451,7 @@ class DirectoryReader:
         """Compare the declared size of a file with its compressed size and with the limits."""
         limits = self._policy.limits
         size = member.size
-        # The number of bytes that encryption adds is known only with a cipher.
+        # The number of bytes that encryption adds is known only if the cipher is known.
         has_known_length = member.cipher is not None or not form.is_encrypted
         length = member.decrypted_length
         if member.method == records.METHOD_STORED and size != length and has_known_length:
@@ -461,7 +463,7 @@ class DirectoryReader:
                 "bomb-member-size", f"declares {size} bytes; the limit is {limits.member_size}"
             )
         if member.method != records.METHOD_STORED and size > member.compressed_size * limits.ratio:
-            # Other methods have no maximum ratio, so honest data can have a high ratio.
+            # Other methods have no maximum ratio, so even legitimate data can have a high ratio.
             code = "bomb-ratio" if member.method == records.METHOD_DEFLATE else "high-ratio"
             self._warn_or_fail(
                 code, f"declares {size} bytes in {member.compressed_size} compressed bytes"
@@ -470,7 +472,8 @@ class DirectoryReader:
     def finish(self) -> Reads[Index]:
         """Check that the directory ends after a complete header; return the checked index.
 
-        Call it once, after `feed`. If the offsets are modulo 4 GiB, local headers are read.
+        Call this method once, after the last call of `feed`. If the offsets are modulo 4 GiB, local
+        headers are read.
         """
         self._check_end()
         if self._location.is_wrapped:
@@ -484,8 +487,8 @@ class DirectoryReader:
         if UNSELECTED in table.kinds:
             selected = self._members_of(order, SELECTED)
         failed = array("I", table.numbers(FAILED, KEYLESS))  # with a key, and without one
-        # Members with `FLAG_WRAPPED` can be larger than declared. They share what the limit leaves
-        # after all declared sizes, in proportion to their compressed sizes.
+        # Members with `FLAG_WRAPPED` can be larger than declared. They share the part of the limit
+        # that the declared sizes do not use, in proportion to their compressed sizes.
         inflation = 0.0  # bytes that each compressed byte may add to the declared size
         if self._wrapped_bytes:
             inflation = (self._policy.limits.total_size - self._declared_size) / self._wrapped_bytes
@@ -506,7 +509,7 @@ class DirectoryReader:
         return Members(self._table, numbers, self._table.member)
 
     def _unwrap(self) -> Reads[None]:
-        """Set the smallest plausible sizes of members of 4 GiB or more, and all later offsets."""
+        """Set the smallest plausible sizes of members of 4 GiB or more; shift all later offsets."""
         table = self._table
         limit = self._policy.limits.member_size
         long_members = yield from wrapped.find_long_members(table, self._location.start)
@@ -516,8 +519,8 @@ class DirectoryReader:
             # Discard a "bomb-ratio": it was derived from only the lower 32 bits of both sizes.
             if table.kinds[number] == FAILED and table.codes[number] == "bomb-ratio":
                 table.kinds[number] = SELECTED
-            # Only SELECTED and FAILED members have a key, which `KeyChecker.finish` needs. Others
-            # are not extracted, so their sizes do not matter.
+            # Only SELECTED and FAILED members have a key, which `KeyChecker.finish` needs. Other
+            # members are not extracted, so their sizes do not matter.
             if table.sizes[number] > limit and table.kinds[number] in (SELECTED, FAILED):
                 table.fail_header(
                     number,
@@ -548,9 +551,9 @@ class DirectoryReader:
 def _is_empty(form: _HeaderForm, crc32: int, sizes: Sizes) -> bool:
     """Return whether a directory has no content, whatever size it declares.
 
-    Some writers declare the size that the folder has on a disk. A directory has no content if its
-    CRC-32 is 0 and its data is not longer than an empty stream. But encrypted data, and data of a
-    method that is not in `_EMPTY_STREAM`, can have content even if the data is that short. Such a
+    Some writers declare the size that the folder occupies on disk. A directory has no content if
+    its CRC-32 is 0 and its data is not longer than an empty stream. But encrypted data, and data of
+    a method that is not in `_EMPTY_STREAM`, can have content even if the data is that short. Such a
     directory has no content only if it also declares no size, or has no data at all.
     """
     can_have_content = form.is_encrypted or form.method not in _EMPTY_STREAM
@@ -563,7 +566,7 @@ def _is_empty(form: _HeaderForm, crc32: int, sizes: Sizes) -> bool:
 
 
 def _can_wrap(form: _HeaderForm, extras: Extras, member: Member) -> bool:
-    """Return whether a deflated member can have 4 GiB more than its header declares."""
+    """Return whether a deflated member can be 4 GiB larger than its header declares."""
     if form.method != records.METHOD_DEFLATE or form.is_encrypted or extras.of(ZIP64):
         return False
     return member.size + WRAP <= member.compressed_size * records.MAX_DEFLATE_RATIO

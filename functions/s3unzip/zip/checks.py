@@ -216,12 +216,12 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     names of all of them.
 
     Reading a directory needs at most about 300 bytes of memory for each member, plus `names_size`,
-    plus twice `folder_memory`, for any names and any number of failed members: 10,000 failed
-    members keep a message, and the others keep only a code. `names_size` limits the total length of
-    all names in UTF-8. A name that cannot be a key is cut, and only its remaining part counts.
-    `folder_memory` limits the memory for comparing keys with folders, and directories with each
-    other. If this memory is used up, a clash might be counted twice, and a directory that is listed
-    twice might not be noticed.
+    plus twice `folder_memory`, regardless of the names and of the number of failed members: at most
+    10,000 failed members keep a message, and the others keep only a code. `names_size` limits the
+    total length of all names in UTF-8. A name that cannot be a key is cut, and only its remaining
+    part counts. `folder_memory` limits the memory for comparing keys with folders, and directories
+    with each other. If this memory is used up, a clash might be counted twice, and a directory that
+    is listed twice might not be noticed.
     """
 
     members: int = 10_000_000

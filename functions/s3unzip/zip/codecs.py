@@ -43,7 +43,7 @@ _ZSTD_SLICE = 512
 # The error messages of ISA-L begin with these codes, which are meaningless to a user.
 _IGZIP_FAULTS = {
     "Error -1": "deflate: a block has an impossible header",
-    "Error -2": "deflate: a code has no symbol",
+    "Error -2": "deflate: a code is not assigned to a symbol",
     "Error -3": "deflate: a match points before the beginning of the data",
 }
 
@@ -57,11 +57,11 @@ _ONLY_STREAM_SLICE = 64 * 1024  # for a method that allows only one stream
 _LZMA_HEADER_LENGTH = 9
 _UNKNOWN_SIZE = (1 << 64) - 1
 _LZMA_OVERHEAD = 16 << 20  # memory for the probability tables and buffers, without the dictionary
-_MAX_DICTIONARY = 1 << 32  # no header can request more; liblzma accepts only 64-bit limits
+_MAX_DICTIONARY = 1 << 32  # a header cannot request more; liblzma accepts only 64-bit limits
 _MIN_DICTIONARY = 4096  # size in bytes of the smallest dictionary that liblzma accepts
 _MAX_MARKER = 64  # maximum size of an end marker in the input, in bytes
 
-# The magics of frames and of skippable frames (RFC 8878, 3.1.1 and 3.1.2).
+# The magic numbers of frames and of skippable frames (RFC 8878, 3.1.1 and 3.1.2).
 _ZSTD_MAGICS = (
     b"\x28\xb5\x2f\xfd",
     *(bytes((low,)) + b"\x2a\x4d\x18" for low in range(0x50, 0x60)),
@@ -140,7 +140,7 @@ class _SlicedStream:
         length = min(self._max_slice, len(self._input))
         if self._input_left is None:
             return length
-        # The last byte is a slice of its own: if the stream has ended before it, it is spare.
+        # The last byte is a separate slice: if the stream ends before this byte, the byte is spare.
         full_length = min(self._max_slice, max(1, self._input_left - 1))
         return full_length if length >= full_length else 0
 
@@ -154,7 +154,7 @@ class _SlicedStream:
             self._output = memoryview(self._decompress(bytes(self._input[:length])))
             if self._input_left is None:  # the library reports how much of the slice is unused
                 length -= len(self._library.unused_data)
-            else:  # no report, so the whole slice counts as used
+            else:  # no such report, so the whole slice counts as used
                 self._input_left -= length
             self._input = self._input[length:]
         output = self._output[:max_length]
@@ -194,7 +194,7 @@ class _StreamChain:
         self._start = start
         self._magics = magics
         self._magic_length = max(map(len, magics), default=0)
-        # Short slices are for members of many short streams (see `_SLICE`).
+        # Short slices are for members that consist of many short streams (see `_SLICE`).
         self._max_slice = _SLICE if magics else _ONLY_STREAM_SLICE
         self._padding = padding
         self._errors = errors
@@ -252,7 +252,7 @@ class _StreamChain:
         return output
 
     def _start_next(self) -> bool:
-        """Skip padding; start the next stream if its magic follows; return whether it was started.
+        """Skip padding; start the next stream if there is one; return whether it was started.
 
         Input that is shorter than a magic number is kept until the next `push`. Any other input is
         dropped and counted.
@@ -345,7 +345,8 @@ class _LzmaStream:
             self._member.fail(
                 "unsupported-method", f"lzma: properties 0x{properties:02x}: lc + lp is above 4"
             )
-        # No match can refer to more bytes than the member has, so a smaller dictionary is enough.
+        # A match cannot refer further back than the size of the member, so a dictionary of this
+        # size is enough.
         dictionary = min(
             int.from_bytes(header[5:9], "little"), max(self._member.size, _MIN_DICTIONARY)
         )
@@ -377,7 +378,7 @@ def _open_xz(member: Member, policy: Policy) -> _StreamChain:
 
 
 def _open_zstd(member: Member, policy: Policy) -> _StreamChain:
-    """Return the chain of zstd frames in a member; no window can be larger than the limit.
+    """Return the chain of zstd frames in a member; no window may exceed the limit.
 
     All frames share a decoder. Creating a decoder takes 8 us, because libzstd queries the features
     of the CPU, but decoding an empty frame takes only 0.2 us.

@@ -47,7 +47,7 @@ _MAX_BLOCK = 0xFFFF
 class MemberDecoder:
     """Decodes a member of any size from pieces of any length, and yields pieces of at most 1 MiB.
 
-    `opened` is the member's local header; without it, a ZipCrypto password may be unchecked.
+    `opened` is the member's local header; without it, a ZipCrypto password may remain unchecked.
 
     The decoder never yields more bytes than the declared size. The output is not fully checked
     until `finish` returns. If the member `is_wrapped`, only the lower 32 bits of the size are
@@ -199,7 +199,8 @@ def check_crc(member: Member, crc32: int) -> int:
     """
     if crc32 != member.crc32:
         member.fail(
-            "crc-mismatch", f"the data has {crc32:08x}, the directory declares {member.crc32:08x}"
+            "crc-mismatch",
+            f"the data has {crc32:08x}, but the directory declares {member.crc32:08x}",
         )
     return crc32
 
@@ -245,7 +246,7 @@ def _inflate_whole(member: Member, data: Buffer, policy: Policy) -> Decoded:
         content = stream.decompress(data, member.size + 1)  # one more byte, to detect an overrun
     except IGZIP_ERROR as error:
         raise MemberError(member.finding("corrupt-stream", explain_igzip(error))) from error
-    if len(content) > member.size:  # for a wrapped member, the caller catches this and streams it
+    if len(content) > member.size:  # if wrapped, the caller catches this and streams the member
         member.fail("size-overrun", f"more than {member.size} bytes")
     warnings = check_end(
         member,
@@ -269,7 +270,7 @@ class _ZipCrypto:
         self._member = member
         self._opened = opened  # the local header; None if it was not read
         self._decrypt = StandardZipDecrypter(password)
-        self.doubt = ""  # the end of messages about the data, once the check byte was right
+        self.doubt = ""  # the end of messages about the data, once the check byte has matched
 
     def start(self, lead: bytes) -> None:
         """Check the last byte of the encryption header `lead`, which is encrypted like the data.
@@ -285,8 +286,8 @@ class _ZipCrypto:
                 check_bytes.append(self._opened.time_high)
         if self._decrypt(lead)[-1] not in check_bytes:
             self._member.fail("wrong-password", "the check byte differs")
-        # Later messages end with this, because the check byte can be right by chance.
-        self.doubt = "; or the password is wrong: ZipCrypto accepts 1 in 256 wrong ones"
+        # Later messages end with this text, because the check byte can match by chance.
+        self.doubt = "; or the password is wrong: ZipCrypto accepts 1 in 256 wrong passwords"
 
     def decrypt(self, data: Buffer) -> Buffer:
         plain: bytes = self._decrypt(bytes(data))
@@ -408,8 +409,9 @@ class GzipMember(MemberDecoder):
         """Yield the gzip file; `pieces` contain all compressed bytes of the member."""
         mtime = self._member.mtime or 0
         if not 0 <= mtime < 1 << 32:
-            mtime = 0  # an unknown time (RFC 1952)
-        # The lower byte, 0, is an unknown level; the upper byte, 0xFF, is an unknown system.
+            mtime = 0  # 0 means that the time is unknown (RFC 1952)
+        # The lower byte, 0, stands for an unknown level; the upper byte, 0xFF, for an unknown
+        # system.
         yield _GZIP_HEADER.pack(b"\x1f\x8b\x08\0", mtime, 0xFF00)
         if not _is_copied(self._member):
             yield from self._store(pieces)
@@ -452,7 +454,7 @@ class GzipMember(MemberDecoder):
                 yield _STORED_BLOCK.pack(0, _MAX_BLOCK, 0)
                 yield bytes(waiting[start : start + _MAX_BLOCK])
             del waiting[:full_length]
-        # The content is checked, so write the final block. An exclusive OR with 16 set bits gives
-        # the complement of the length.
+        # The content has been checked, so write the final block. An exclusive OR with 16 set bits
+        # gives the complement of the length.
         yield _STORED_BLOCK.pack(1, len(waiting), len(waiting) ^ _MAX_BLOCK)
         yield bytes(waiting)

@@ -29,9 +29,9 @@ from s3unzip.zip.values import ONE_DISK, WRAP, Disks, Reads, reject
 MAX_SEARCHED = 64 * MIB
 _SEARCH_CHUNK = 4 * MIB
 
-# Matches the start of an end record whose members are on one disk and whose directory is below
-# 16 MiB. It requires more than the signature, because checking each signature in 64 MiB could take
-# many seconds.
+# Matches the start of an end record whose members are on one disk and whose directory is smaller
+# than 16 MiB. It matches more than the signature, because checking each signature in 64 MiB could
+# take many seconds.
 _END_RECORD = re.compile(rb"PK\x05\x06(?=(..)\1(?!\0\0)(..)\2...\0)", re.DOTALL)
 
 # The first bytes of a split archive (8.5.3), and of a split archive that has only one part (8.5.4).
@@ -107,7 +107,7 @@ def _check_limits(end: DirectoryEnd, policy: Policy) -> None:
     if start + size > end.stop:
         reject(
             "cd-out-of-bounds",
-            f"the directory ends at {start + size}, the end record begins at {end.stop}",
+            f"the directory ends at {start + size}, but the end record begins at {end.stop}",
             end.stop,
         )
     if size > limits.directory_size:
@@ -193,8 +193,8 @@ def _check_prefix(archive: ArchiveBytes, prefix: int, end: DirectoryEnd) -> Read
     The directory begins `prefix` bytes after its declared offset. A prefix that begins with a local
     header is refused: it is not the program of a self-extractor.
     """
-    # Only a multiple of 4 GiB can be the upper bits, and only without ZIP64, whose locator has a
-    # shift. An empty directory declares no offsets of members.
+    # Only a multiple of 4 GiB can be the missing upper bits, and only if there is no ZIP64 locator.
+    # An empty directory declares no offsets of members.
     can_wrap = prefix % WRAP == 0 and end.locator_shift is None and end.record.directory_size > 0
     start = end.record.directory_offset + prefix
     if can_wrap and (yield from _has_wrapped_offsets(archive, start, prefix)):
@@ -248,8 +248,8 @@ def inspect_prefix(location: DirectoryLocation, first: int) -> Reads[list[str]]:
     `location.prefix` is the number of bytes that the offsets do not include. The first and the last
     `EOCD_ROOM` bytes before `first` are searched for a record, and the first `MAX_SEARCHED` bytes
     for a whole archive. If the offsets count from the first byte of the file, this archive is the
-    intended one, so another one before it, in the program of a self-extractor, is not refused. It
-    causes a warning, because readers that search from the first byte would extract it.
+    intended one. Another archive before it, in the program of a self-extractor, then causes only a
+    warning: readers that search from the first byte would extract that archive.
 
     Raises:
         RejectedError: the bytes contain another archive (`stacked-archive`) or a record
@@ -292,7 +292,7 @@ def _refuse_stacked(archive: ArchiveBytes, stop: int) -> Reads[None]:
     if end_at is None:
         end_at = yield from _find_archive(archive, 0, min(stop, MAX_SEARCHED))
     if end_at is not None:
-        reject("stacked-archive", f"another archive has its end record at {end_at}", end_at)
+        reject("stacked-archive", f"the end record of another archive is at {end_at}", end_at)
 
 
 def _find_archive(archive: ArchiveBytes, start: int, stop: int) -> Reads[int | None]:

@@ -27,7 +27,7 @@ from s3unzip.zip.values import ONE_DISK, WRAP, ByteRange, Disks, Reads, reject
 
 # The maximum size of an end record, including its comment.
 EOCD_ROOM = MAX_COMMENT + EOCD_LENGTH
-# The length of the longest end record, with ZIP64 records that have no extensible data.
+# The maximum length of an end record and its ZIP64 records, without extensible data.
 TAIL_LENGTH = EOCD_ROOM + ZIP64_LOCATOR_LENGTH + ZIP64_EOCD_LENGTH
 
 # The fields from the number of the disk to the offset of the directory (4.3.16 and 4.3.14).
@@ -36,8 +36,8 @@ _ZIP64_EOCD = Struct("<16xIIQQQQ")
 # The disk and the offset of the ZIP64 end record, and the number of disks (4.3.15).
 _ZIP64_LOCATOR = Struct("<4xIQI")
 ZIP64_LEAD = 12  # first bytes of a ZIP64 end record, which its length excludes (4.3.14.1)
-# The ZIP64 end record of an encrypted directory contains the offset of the directory, and in the
-# extensible data of the record, the algorithm (7.3.4).
+# The ZIP64 end record of an encrypted directory contains the offset of the directory and, in its
+# extensible data, the encryption algorithm (7.3.4).
 _ENCRYPTED_EOCD = Struct("<48xQ18xH")
 _MIN_ENCRYPTION_LENGTH = 28  # minimum length in bytes of that extensible data
 _ALGORITHMS = range(0x6601, 0x6802)  # ids of encryption algorithms (7.2.3.2)
@@ -140,7 +140,7 @@ class ArchiveBytes:
         self.warnings: list[str] = []
 
     def read(self, start: int, stop: int) -> Reads[bytes]:
-        """Return the part of [start, stop) within the archive, or b"" if `start` is negative.
+        """Return the bytes of [start, stop) within the archive, or b"" if `start` is negative.
 
         Refuses the archive if fewer bytes than requested are received.
         """
@@ -149,7 +149,7 @@ class ArchiveBytes:
             return b""
         answer = yield want
         if len(answer) != want.length:
-            reject("no-eocd", f"wanted {want.length} bytes at {start}, got {len(answer)}", start)
+            reject("no-eocd", f"received {len(answer)} of {want.length} bytes at {start}", start)
         return answer
 
     def warn_or_refuse(self, code: str, message: str, offset: int) -> None:
@@ -203,7 +203,7 @@ def _find_eocd(archive: ArchiveBytes, window: bytes) -> Reads[int]:
     base = archive.size - len(window)
     stops = _find_stops(window)  # by position of the record
     padding_at = _find_padding(window)
-    # The end offsets of those end records that are followed by nothing, or only by padding.
+    # The ends of the end records that are followed by nothing or only by padding.
     final_stops = [stop for stop in stops.values() if padding_at <= stop <= len(window)]
     if not final_stops:
         return (yield from _find_complete_eocd(archive, window, stops))
@@ -235,7 +235,7 @@ def _find_eocd(archive: ArchiveBytes, window: bytes) -> Reads[int]:
 
 
 def _find_complete_eocd(archive: ArchiveBytes, window: bytes, stops: dict[int, int]) -> Reads[int]:
-    """Return the position of the last complete end record in `window` that other bytes follow.
+    """Return the position of the last complete end record that is followed by other bytes.
 
     `stops` maps the position of each end record, in ascending order, to the end of its comment. If
     a later end record is incomplete, the complete one is used only under a lenient policy.
@@ -247,7 +247,7 @@ def _find_complete_eocd(archive: ArchiveBytes, window: bytes, stops: dict[int, i
     # The caller has already handled the end records that end with the window.
     complete = [at for at, stop in stops.items() if stop < len(window)]
     if not complete or (last not in complete and not archive.policy.lenient):
-        reject("eocd-comment-truncated", "the comment runs past the end", base + last)
+        reject("eocd-comment-truncated", "the comment extends past the end", base + last)
     stop = stops[complete[-1]]
     message = f"{len(window) - stop} bytes after the end of the archive"
     message += yield from _describe_container(archive)
@@ -328,7 +328,8 @@ def _place_directory(disks: Disks, record: EndRecord, at: int) -> EndRecord:
     disk = record.disk
     if disk != disks.disk_of(at) or record.directory_disk > disk:
         reject("multi-disk", f"disk {disk}, directory on disk {record.directory_disk}", at)
-    # Skip later disks: for these, zip4j counts the members that begin on the disk, not headers.
+    # Do not check later disks: for these, zip4j counts the members that begin on the disk, not the
+    # headers.
     if disk == 0 and record.disk_entries != record.entries:
         reject("count-mismatch", f"{record.disk_entries} of {record.entries} members on disk 0", at)
     if missing := disks.describe_missing(record.directory_disk, record.directory_offset):
@@ -428,7 +429,7 @@ def _check_zip64_length(archive: ArchiveBytes, raw: bytes, record_at: int, locat
     elif stop != locator_at:
         reject(
             "zip64-record-size",
-            f"the record ends at {stop}, its locator begins at {locator_at}",
+            f"the record ends at {stop}, but its locator begins at {locator_at}",
             record_at,
         )
 
@@ -455,7 +456,7 @@ def _refuse_encrypted(archive: ArchiveBytes, record_at: int, extensible_length: 
 
 
 def _compare_zip64(disks: Disks, eocd: EndRecord, expected: EndRecord, at: int) -> None:
-    """Refuse an end record if a value is neither a sentinel nor the one in the ZIP64 record.
+    """Refuse an end record if a value is neither a sentinel nor the value in the ZIP64 record.
 
     `expected` is the ZIP64 record. It declares the disk on which it is stored, and the number of
     headers on that disk. If the end record at `at` is on a later disk, it declares the last disk
@@ -471,14 +472,15 @@ def _compare_zip64(disks: Disks, eocd: EndRecord, expected: EndRecord, at: int) 
 def _guess_format(archive: ArchiveBytes) -> Reads[str]:
     """Return the name of a file's format, according to its first bytes; the file is not empty."""
     first_bytes = yield from archive.read(0, _FORMAT_LENGTH)
-    # The magic of tar is in the middle of its header. A ZIP archive can have these bytes by chance.
+    # The magic number of tar is in the middle of its header. A ZIP archive can contain these bytes
+    # by chance.
     if first_bytes[257:].startswith(b"ustar") and not first_bytes.startswith(LOCAL_SIGNATURE):
         return "tar"
     text = first_bytes.lstrip()[:15].lower()  # no signature of a text format is longer than this
     for signature, name in _SIGNATURES:
         if first_bytes.startswith(signature) or text.startswith(signature):
             return name
-    if min(first_bytes) >= ord("\t"):  # binary data nearly always has lower bytes
+    if min(first_bytes) >= ord("\t"):  # binary data nearly always contains lower bytes
         return "text"
     return "no format that s3unzip knows"
 

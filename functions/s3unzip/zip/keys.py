@@ -1,4 +1,4 @@
-"""Select members of a directory, and check whether their keys can exist side by side.
+"""Select members of a directory, and check whether their keys can coexist.
 
 Keys are compared by their hashes, so the memory for a key does not depend on its length. The keys
 of members that are not selected are not checked.
@@ -110,7 +110,7 @@ class KeyChecker:
                 # A member that has just failed does not count towards the limit of the selection.
                 if is_selective and table.kinds[number] == SELECTED:
                     self._selected_count += 1
-        # Nearly all keys are ASCII. For these, `str.lower` is equal to `fold_key`, and faster.
+        # Nearly all keys are ASCII. For these, `str.lower` is equivalent to `fold_key`, and faster.
         fold = str.lower if all(map(str.isascii, keys)) else fold_key
         self._hashes.extend(map(hash, map(fold, keys)))
         self._names_size += table.names_size(start)
@@ -194,8 +194,8 @@ class KeyChecker:
             if key in last_numbers:
                 self._resolve_duplicate(last_numbers[key], number, cut_name(key))
             last_numbers[key] = number
-        # The keys share one hash. A key with a different folded form shares it only by chance, and
-        # is left out.
+        # The folded keys have the same hash. A folded key that differs from the first has this hash
+        # only by chance, and its key is left out.
         folded_key = fold_key(next(iter(last_numbers)))
         keys = [key for key in last_numbers if fold_key(key) == folded_key]
         count_of_forms = len({fold_form(key) for key in keys})
@@ -216,9 +216,10 @@ class KeyChecker:
         self._table.drop(earlier)
 
     def _find_clashes(self, hashes: set[int]) -> set[int]:
-        """Return those of `hashes`, the hashes of all folded keys, that are also hashes of folders.
+        """Return the hashes in `hashes` that are also hashes of folders.
 
-        The keys of failed members are included, as in `_group_repeated`.
+        `hashes` contains the hashes of all folded keys. The keys of failed members are included, as
+        in `_group_repeated`.
         """
         parents = (key.rpartition("/")[0] for key in self._keys(SELECTED, FAILED))
         folders = chain(parents, map(self._selection.key_of, self._selected_folders()))
@@ -237,10 +238,10 @@ class KeyChecker:
     def _resolve_clashes(self, clashes: set[int], folder_key: Callable[[str], str | None]) -> None:
         """Turn members whose keys are also folders into folders, or fail them.
 
-        This is for destinations in which a key is the path of a file, such as the local disk. A
+        This applies to destinations in which a key is the path of a file, such as the local disk. A
         member without content becomes the folder, because some writers list folders as empty files.
-        A member with content fails if there are other members below its key, because no file and
-        folder can have the same path. The member fails in every run, so that the result does not
+        A member with content fails if there are other members below its key, because a file and a
+        folder cannot have the same path. The member fails in every run, so that the result does not
         depend on the order in which members are written.
 
         Args:
@@ -267,5 +268,5 @@ class KeyChecker:
             # A listed folder without members causes no failure: only the file is written.
             elif key_hash in used_folders:
                 table.fail_header(
-                    number, "name-is-folder", "its name is also that of a folder with other members"
+                    number, "name-is-folder", "its name is also the name of a folder with members"
                 )

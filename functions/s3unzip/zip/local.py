@@ -26,7 +26,7 @@ AFTER_LENGTH = 64 * 1024
 _LOCAL = struct.Struct("<4sxxHHHxxIIIHH")
 _DESCRIPTOR = struct.Struct("<III")  # CRC-32, compressed size, size
 _WIDE_DESCRIPTOR = struct.Struct("<IQQ")
-# Java's ZIP file system writes only this many bytes of each descriptor, in every form.
+# Java's ZIP file system writes only this many bytes of each descriptor, whatever its form.
 _CUT_LENGTH = 16
 
 
@@ -74,7 +74,7 @@ class OpenedMember(NamedTuple):
     """A local header that agrees with the directory.
 
     `declares_content` is True if the local header has the same CRC-32 and sizes as the directory.
-    Otherwise, only the descriptor has them.
+    Otherwise, only the descriptor contains these values.
     """
 
     data_start: int  # offset of the data, relative to the start of the header
@@ -137,7 +137,7 @@ def open_member(member: Member, raw: Buffer, policy: Policy) -> OpenedMember | i
         header.length,
         has_descriptor=bool(header.flags & records.FLAG_DESCRIPTOR),
         warnings=tuple(warnings),
-        time_high=header.time >> 8,  # ZipCrypto may check the password with it
+        time_high=header.time >> 8,  # ZipCrypto may need this byte to check the password
         declares_content=_compare_content(member, header, extras),
     )
 
@@ -168,7 +168,7 @@ def _compare_content(member: Member, header: LocalHeader, extras: records.Extras
     length is accepted for every method.
     """
     sizes = records.resolve_zip64(extras, records.Sizes(header.size, header.compressed))
-    local = (header.crc32, sizes.compressed, sizes.size)  # tuples below have the same order
+    local = (header.crc32, sizes.compressed, sizes.size)  # the tuples below have the same order
     declared = _declared_content(member)
     placeholders: tuple[int, ...] = ()
     info_zip_values = declared
@@ -292,9 +292,9 @@ def close_member(member: Member, opened: OpenedMember, tail: Buffer) -> list[str
 def _check_descriptor(member: Member, opened: OpenedMember, tail: Buffer) -> tuple[int, list[str]]:
     """Return the length of the descriptor, or 0 if it is absent, and the codes of warnings.
 
-    `tail` is as in `close_member`. A descriptor (4.3.9) can have a signature, and its sizes have 32
-    or 64 bits. The archive does not declare which of these four forms is used, so it is enough that
-    one of them matches the directory.
+    `tail` has the same meaning as in `close_member`. A descriptor (4.3.9) can have a signature, and
+    its sizes have 32 or 64 bits. The archive does not declare which of these four forms is used, so
+    it is enough that one of them matches the directory.
 
     LibreOffice and some other writers announce a descriptor but do not write it. A descriptor can
     be absent if the local header declares the content, because the descriptor would only repeat
@@ -302,7 +302,7 @@ def _check_descriptor(member: Member, opened: OpenedMember, tail: Buffer) -> tup
     """
     content = _declared_content(member)
     forms = [_WIDE_DESCRIPTOR.pack(*content)]
-    if max(content) <= records.SENTINEL_32:  # usual: all values fit in 32 bits
+    if max(content) <= records.SENTINEL_32:  # the usual case: all values fit in 32 bits
         forms.insert(0, _DESCRIPTOR.pack(*content))
     start = bytes(tail[: _WIDE_DESCRIPTOR.size + len(records.DESCRIPTOR_SIGNATURE)])
     for signature, warnings in (

@@ -38,8 +38,8 @@ _FILE_KINDS = (SELECTED, FAILED, KEYLESS, UNSELECTED, DROPPED)
 # mode (0 if unknown) and the index of the cipher in `_CIPHERS`.
 _FACTS = PackedStruct("<qIHHB")
 _NO_TIME = -(1 << 63)  # represents None
-# The number of failed members that keep a message. A message takes up to 500 bytes of memory, and
-# all members of an archive can fail.
+# The maximum number of failed members that keep a message. A message takes up to 500 bytes of
+# memory, and all members of an archive can fail.
 MAX_MESSAGES = 10_000
 _CIPHERS = (None, Cipher(), *(Cipher(version, key) for version in (1, 2) for key in (1, 2, 3)))
 _CIPHER_CODES = {cipher: code for code, cipher in enumerate(_CIPHERS)}
@@ -131,7 +131,7 @@ class HeaderTable:
         """Return the total size in bytes of the names in header `start` and all later headers."""
         paths = self._paths[start:]
         raw_names = self._raw_names[start:]
-        size = sum(map(len, paths))  # packed: the length of each is in bytes, for text as well
+        size = sum(map(len, paths))  # packed, so `len` counts bytes, even if the path is text
         if any(raw_names):
             size += sum(
                 len(raw)
@@ -201,7 +201,7 @@ class HeaderTable:
         first = 0
         for (offset, path), headers in groupby(identities):
             next_first = first + sum(1 for _ in headers)  # position of the next member in `order`
-            bound = bounds[next_first - 1]  # of the member's last header
+            bound = bounds[next_first - 1]  # the bound of the member's last header
             for at in range(first, next_first):
                 bounds[at] = bound
                 stop = self.stops[order[at]]

@@ -78,7 +78,7 @@ def has_long_marks(text: str) -> bool:
 def read_name(raw: bytes, *, is_utf8: bool, policy: Policy) -> Name:
     """Decode and check a raw name; see `_decode_name` and `check_name`.
 
-    A finding about the encoding is the failure of the name, or its first warning if the policy
+    A finding about the encoding becomes the failure of the name, or its first warning if the policy
     tolerates the finding. After such a failure, use `path` only in messages.
     """
     text, code = _decode_name(raw, is_utf8=is_utf8, policy=policy)
@@ -93,10 +93,10 @@ def read_name(raw: bytes, *, is_utf8: bool, policy: Policy) -> Name:
 def _decode_name(raw: bytes, *, is_utf8: bool, policy: Policy) -> tuple[str, str | None]:
     """Return the text of a raw name, and the code of a finding about it, or None.
 
-    `is_utf8` is flag bit 11 (APPNOTE appendix D). An ASCII name is ASCII in every encoding. Other
-    names are decoded with the policy's encoding. If the policy has no encoding, a name is decoded
-    as UTF-8 if it is valid UTF-8 (macOS and many other writers do not set the bit), and otherwise
-    as cp437. If a name cannot be decoded, use the returned text only in messages.
+    `is_utf8` is the value of flag bit 11 (APPNOTE appendix D). An ASCII name is ASCII in every
+    encoding. Other names are decoded with the policy's encoding. If the policy has no encoding, a
+    name is decoded as UTF-8 if it is valid UTF-8 (macOS and many other writers do not set the bit),
+    and otherwise as cp437. If a name cannot be decoded, use the returned text only in messages.
     """
     if raw.isascii():
         return raw.decode("ascii"), None
@@ -118,8 +118,9 @@ def _decode_name(raw: bytes, *, is_utf8: bool, policy: Policy) -> tuple[str, str
 def check_name(text: str, policy: Policy) -> Name:
     """Check and normalise a decoded name: remove `.`, leading drives and empty segments.
 
-    A name such as ``./`` is the destination folder itself. Its path is empty, and its failure is
-    `name-empty`. `central` reports this failure only for a file: a directory may have such a name.
+    A name such as ``./`` denotes the destination folder itself. Its path is empty, and its failure
+    is `name-empty`. `central` reports this failure only for a file: a directory may have such a
+    name.
     """
     slashed = text.replace("\\", "/")
     relative = slashed.lstrip("/")
@@ -129,7 +130,8 @@ def check_name(text: str, policy: Policy) -> Name:
     warnings: list[str] = []
     if not path_segments:
         return Name("", is_directory, "name-empty", warnings)
-    # The first fault that the policy does not tolerate is the failure; tolerated faults only warn.
+    # The first fault that the policy does not tolerate is the failure; tolerated faults only cause
+    # warnings.
     for code, is_faulty in (
         ("name-nul", "\0" in text),
         ("name-backslash", "\\" in text),

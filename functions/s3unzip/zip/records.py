@@ -24,7 +24,7 @@ ZIP64_EOCD_SIGNATURE = b"PK\x06\x06"
 ZIP64_LOCATOR_SIGNATURE = b"PK\x06\x07"
 DESCRIPTOR_SIGNATURE = b"PK\x07\x08"
 
-# A field with one of these values has its actual value in a ZIP64 record or field (4.4.1.4).
+# If a field contains one of these values, its actual value is in a ZIP64 record or field (4.4.1.4).
 SENTINEL_16 = 0xFFFF
 SENTINEL_32 = 0xFFFF_FFFF
 
@@ -57,12 +57,13 @@ _UNSUPPORTED_METHODS = {
 
 MAX_DEFLATE_RATIO = 1_032  # two bits can represent at most 258 bytes (RFC 1951)
 
-# The external attributes of the first two hosts, Unix and Darwin, contain a mode. Those of MS-DOS,
-# OS/2, Windows NTFS and VFAT contain DOS attributes (4.4.2).
+# For the hosts Unix and Darwin, the external attributes contain a mode. For MS-DOS, OS/2, Windows
+# NTFS and VFAT, they contain DOS attributes (4.4.2).
 UNIX_HOSTS = (3, 19)
 DOS_HOSTS = (0, 6, 10, 14)
 
-# The maximum lower byte of "version needed to extract" (4.4.3): ten times APPNOTE version 6.3.
+# The maximum value of the lower byte of "version needed to extract" (4.4.3): ten times APPNOTE
+# version 6.3.
 MAX_VERSION = 63
 # The Windows constants FILE_ATTRIBUTE_*, in the lower half of the external attributes (4.4.15):
 # https://learn.microsoft.com/windows/win32/fileio/file-attribute-constants
@@ -85,7 +86,7 @@ UNICODE_PATH = 0x7075
 AES = 0x9901
 
 _FIELD_HEADER = 4  # length in bytes of the id and the length of a field
-# The range of 100 ns ticks since 1601 for the Unix times from 1970 to 2106: 10,000,000 a second.
+# The range of Unix times, from 1970 to 2106, in ticks of 100 ns since 1601.
 _NTFS_TICKS = range(116_444_736_000_000_000, 159_394_408_960_000_000)
 _AES_FIELD = struct.Struct("<H2sBH")  # version, "AE", strength, method
 
@@ -203,7 +204,7 @@ def resolve_zip64(extras: Extras, declared: Sizes) -> Sizes:
 def read_utc_time(extras: Extras) -> int | None:
     """Return the Unix seconds of the modification time in an extra field.
 
-    Returns None if no field has this time. The DOS time, in contrast, has no time zone.
+    Returns None if no field contains this time. The DOS time, in contrast, has no time zone.
     """
     for payload in extras.of(EXTENDED_TIMESTAMP):
         # One byte of flags, in which bit 0 announces the modification time, and 4 bytes of time.

@@ -23,7 +23,8 @@ T = TypeVar("T")
 Buffer = bytes | memoryview
 
 WRAP = 1 << 32  # the modulus of 32-bit numbers
-# In addition to the 16 flags in APPNOTE: the headers might have only the low 32 bits of the sizes.
+# In addition to the 16 flags in APPNOTE: the headers might contain only the lower 32 bits of the
+# sizes.
 FLAG_WRAPPED = 1 << 17
 
 SHOWN_NAME = 200  # maximum length of a name in messages, in characters
@@ -66,8 +67,8 @@ class Cipher(NamedTuple):
     """How a member is encrypted.
 
     Version 0 is ZipCrypto (APPNOTE 6.1). Versions 1 and 2 are AE-1 and AE-2 of WinZip AES: AE-1
-    declares the CRC-32, and AE-2 declares 0. Strengths 1, 2 and 3 are AES keys of 128, 192 and 256
-    bits.
+    declares the CRC-32, and AE-2 declares 0. Strengths 1, 2 and 3 stand for AES keys of 128, 192
+    and 256 bits.
     https://www.winzip.com/en/support/aes-encryption/
     """
 
@@ -97,7 +98,7 @@ class Member(Struct, frozen=True, array_like=True, gc=False):
     `raw_name` is the declared name, or None if that name is `path` in ASCII. `offset` is the
     absolute offset of the local header. The member must end at or before `stop`, which is the
     offset of the next listed local header or of the directory. `method` is the compression method
-    (APPNOTE 4.4.5), even if there is a `cipher`. `flags` are the 16 bits of APPNOTE 4.4.4,
+    (APPNOTE 4.4.5), even if there is a `cipher`. `flags` contains the 16 bits of APPNOTE 4.4.4,
     `records.FLAG_REPARSE` and `FLAG_WRAPPED`. With `FLAG_WRAPPED`, only the lower 32 bits of `size`
     are certain. `mtime` is in Unix seconds: from an extra field if one contains it, and otherwise
     from the DOS time, read as UTC. `mode` contains Unix mode bits. `mtime` and `mode` are None if
@@ -184,8 +185,8 @@ class Disks:
 
     The records of a split archive contain the number of a disk and an offset on that disk, which
     this class converts to an absolute offset. An archive that was written as a whole and then cut
-    into files is one disk, because its records do not count the files. If there is only one disk,
-    offsets are not compared with its size, because other checks do that.
+    into files counts as one disk, because its records do not count the files. If there is only one
+    disk, offsets are not compared with its size, because other checks do that.
     """
 
     def __init__(self, sizes: Sequence[int] = ()) -> None:
@@ -209,11 +210,11 @@ class Disks:
         return self.starts[disk] + offset
 
     def describe_missing(self, disk: int, offset: int) -> str | None:
-        """Describe a disk that is missing, or too short for the byte; return None for neither."""
+        """Return a message if the disk is missing or too short for the byte, and otherwise None."""
         if disk > self.last:
             return f"disk {disk}"
         if self.is_split and offset >= (length := self._stops[disk] - self.starts[disk]):
-            return f"disk {disk} at byte {offset:,}, but it has only {length:,} bytes"
+            return f"disk {disk} at byte {offset:,}, but this disk has only {length:,} bytes"
         return None
 
     def disk_of(self, offset: int) -> int:

@@ -107,7 +107,7 @@ def test_a_corrupt_stream_is_named(method: int) -> None:
     ("start", "words"),
     [
         (b"\x07", "a block has an impossible header"),
-        (b"\x1b\x03", "a code has no symbol"),
+        (b"\x1b\x03", "a code is not assigned to a symbol"),
         (b"\x03\x42\x02\x10", "a match points before the beginning of the data"),
     ],
 )
