@@ -111,6 +111,8 @@ def parse_template(request: Request | Report) -> KeyTemplate:
     first_field = min(
         field.start() for field in KEY_FIELD.finditer(text) if field[1] in MEMBER_FIELDS
     )
+    # Remove "./" at the beginning and after a slash. In a folder, also remove empty parts: "./a//"
+    # becomes "a/". In S3, "a//" and "a/" are different prefixes.
     prefix = re.sub(r"(^|(?<=/))\./", "", _fill(text[:first_field], archive)).lstrip("/")
     if request.destination.store.has_folders:
         prefix = re.sub("/{2,}", "/", prefix)
