@@ -13,7 +13,7 @@ workers that search for the same boundary get the same result:
    of another deflate stream that is stored inside the stream: a stored block holds at most 64 KiB,
    and the bytes that follow the block are not valid in the inner stream.
 
-Final blocks are ignored, because little work remains after a final block.
+The headers of final blocks are ignored: a segment that began there would contain only one block.
 """
 
 import zlib
@@ -34,8 +34,8 @@ _MAX_TRIAL_OUTPUT: Final = 64 << 20  # bytes of output after which a trial count
 _TRIAL_PIECE: Final = 1 << 20  # maximum output of one call, in bytes
 _CHUNK_BYTES: Final = 32 << 10  # bytes to test in one step; the arrays for a step need about 6 MB
 
-# Length of the header of a dynamic block, before its code lengths (RFC 1951, 3.2.7): BFINAL has 1
-# bit, BTYPE 2, HLIT 5, HDIST 5, HCLEN 4.
+# Length of the header of a dynamic block, before its code lengths (RFC 1951, 3.2.7): 1 bit for
+# BFINAL, 2 for BTYPE, 5 for HLIT, 5 for HDIST and 4 for HCLEN.
 _HEADER_BITS: Final = 17
 _WORD_BYTES: Final = 8
 
@@ -62,9 +62,9 @@ _KRAFT: Final = np.where(_FOUR_LENGTHS > 0, 128 >> _FOUR_LENGTHS, 0).sum(axis=1)
 def find_boundary(data: bytes, size: int, *, at_end: bool) -> int | None:
     """Return the first boundary in the first `size` bytes of `data`.
 
-    A boundary is the position of the first bit of a block header. Returns None if there is none.
-    `at_end` is True if `data` extends to the end of the member's data. Otherwise, `LOOKAHEAD` bytes
-    must follow the first `size` bytes.
+    A boundary is the position of the first bit of a block header. Returns None if there is no
+    boundary. `at_end` is True if `data` extends to the end of the member's data. Otherwise,
+    `LOOKAHEAD` bytes must follow the first `size` bytes.
     """
     for bit in _find_candidates(data, size):
         if all(
@@ -104,8 +104,8 @@ def _find_candidates(data: bytes, size: int) -> Iterator[int]:
 def _find_headers(chunk: bytes, size: int) -> NDArray[np.int64]:
     """Return the bit offsets of possible headers in the first `size` bytes of `chunk`.
 
-    A header has 17 bits: 13 bits that are looked up in `_CAN_BEGIN_HEADER`, and 4 bits of HCLEN. Up
-    to 19 code lengths of 3 bits follow.
+    A header consists of 17 bits: 13 bits that are looked up in `_CAN_BEGIN_HEADER`, and 4 bits of
+    HCLEN. Up to 19 code lengths of 3 bits follow.
     """
     windows = np.lib.stride_tricks.sliding_window_view(np.frombuffer(chunk, np.uint8), _WORD_BYTES)
     words64 = np.ascontiguousarray(windows).view("<u8")[:, 0]  # the 64 bits that begin at each byte

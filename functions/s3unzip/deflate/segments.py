@@ -15,7 +15,7 @@ Rules of a `SegmentInflater`:
 * Exhaust the iterator that `feed` returns before the next call.
 * Call `finish` once, as the last call. It returns the rest of the output.
 * Use an inflater from only one thread.
-* Bad data never raises an exception: the returned `Arrival` describes how inflating ended.
+* Bad data never causes an exception: the returned `Arrival` describes how inflating ended.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -106,7 +106,7 @@ _END_OF_FIXED_BLOCK = _huffman_code(0, 7)
 _EMPTY_FIXED_BLOCK = _header_field(0b010, 3) + _END_OF_FIXED_BLOCK
 
 
-# An empty, non-final dynamic block. It has 91 bits, an odd number. The code-length code has two
+# An empty, non-final dynamic block. It is 91 bits long, an odd number. The code-length code has two
 # one-bit codes: 0 for symbol 1, and 1 for symbol 18. With this code the block declares two one-bit
 # literal/length codes, for symbol 0 and for the end of the block, and one one-bit distance code.
 # Every library accepts this distance code, although it is incomplete.

@@ -14,7 +14,8 @@ Rules:
 * All workers must use equal segmentations, so that they find the same boundaries.
 * A call can be repeated: the same bytes always produce the same result.
 * `link_segments` needs all scans. If it refuses them, inflate the member as one stream.
-* No function checks a CRC-32: the directory declares only the CRC-32 of the whole member.
+* None of these functions checks a CRC-32: the directory declares only the CRC-32 of the whole
+  member.
 """
 
 import zlib

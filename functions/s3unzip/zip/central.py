@@ -89,7 +89,7 @@ class _HeaderForm(NamedTuple):
 def _read_form(raw: bytes) -> _HeaderForm:
     """Interpret the form of a header, whose fields are packed in `raw` without gaps."""
     _, made_by, needed, flags, method, disk, _, attributes = _FORM.unpack(raw)
-    host = made_by >> 8  # 4.4.2: the upper byte is the system that wrote the attributes
+    host = made_by >> 8  # 4.4.2: the upper byte identifies the system that wrote the attributes
     mode = attributes >> 16  # Unix systems store the mode in the upper half
     is_unix = host in records.UNIX_HOSTS
     # Some writers declare a different host but write a Unix mode, nearly always with read
@@ -118,7 +118,7 @@ def _read_form(raw: bytes) -> _HeaderForm:
         method=method,
         flags=flags,
         disk=disk,
-        mode=(is_unix and mode) or None,  # 0: the writer declared no mode
+        mode=(is_unix and mode) or None,  # 0 means that the writer declared no mode
         is_encrypted=is_encrypted,
         is_folder=bool(file_type == stat.S_IFDIR or is_dos_folder),
         findings=tuple(findings),

@@ -275,8 +275,8 @@ class _ZipCrypto:
     def start(self, lead: bytes) -> None:
         """Check the last byte of the encryption header `lead`, which is encrypted like the data.
 
-        This byte is the high byte of the CRC-32 (6.1.6). A streaming writer does not know the
-        CRC-32 yet, so Info-ZIP then uses the high byte of the time in the local header.
+        This byte must equal the high byte of the CRC-32 (6.1.6). A streaming writer does not know
+        the CRC-32 yet, so Info-ZIP uses the high byte of the time in the local header instead.
         """
         check_bytes = [self._member.crc32 >> 24]
         if self._member.flags & records.FLAG_DESCRIPTOR:

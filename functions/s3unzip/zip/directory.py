@@ -80,7 +80,7 @@ def locate_directory(
         yield from _check_empty(archive, end.stop)
     prefix = yield from _find_prefix(archive, end)
     start = end.record.directory_offset + prefix
-    is_zip64 = end.locator_shift is not None  # only ZIP64 has a locator
+    is_zip64 = end.locator_shift is not None  # only a ZIP64 archive contains a locator
     is_wrapped = False
     if prefix:
         is_wrapped = yield from _check_prefix(archive, prefix, end)

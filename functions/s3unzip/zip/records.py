@@ -127,7 +127,7 @@ def read_dos_time(stamp: int) -> int | None:
 
 
 class Extras(NamedTuple):
-    """The payloads of the fields in an extra block, in order, by the ids of the fields.
+    """The payloads of the fields in an extra block, by field id and in order.
 
     `overrun` is True if a field is longer than the rest of the block. `stray` is True if 1 to 3
     bytes follow the last field.

@@ -91,7 +91,7 @@ def find_long_members(table: HeaderTable, start: int) -> Reads[dict[int, int]]:
     for number in _find_crossings(table):
         min_wraps = yield from find_wraps(number, range(min_wraps, total + 1))
         wraps[number] = min_wraps
-    if wraps[0]:  # not 0 only if header 0 is also the last one, which the loop looks for
+    if wraps[0]:  # nonzero only if header 0 is also the last header, which is always probed
         reject(UNPROVEN, "the first local header is not at its declared offset", table.offsets[0])
     lengths: dict[int, int] = {}
     spans = list(pairwise(sorted(wraps)))  # header numbers: the first, and the one after the last
