@@ -237,7 +237,7 @@ def _rows(header: str) -> list[str]:
 
 
 def test_alarms(dev: Synthesized) -> None:
-    """Each alarm watches a metric that exists and says what to do; none is made that is chosen."""
+    """Each alarm watches a metric that exists and says what to do. Optional alarms are not made."""
     alarms = dev.resources("AWS::CloudWatch::Alarm").values()
     assert [one["TreatMissingData"] for one in alarms] == ["notBreaching"] * 13
     assert min(len(one["AlarmDescription"]) for one in alarms) > 80

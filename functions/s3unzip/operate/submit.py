@@ -405,7 +405,7 @@ def _assess_report(report: Report, unread: Unsettled) -> Unsettled | str | None:
 
     Args:
         report: the report of the run.
-        unread: the archive, without a run and a state; the result is a copy that has both.
+        unread: the archive as not readable; the result is a copy with its run and its state.
     """
     # The report says that the archive was replaced. As its run is that of the current version, the
     # same bytes have been put back.
