@@ -271,7 +271,8 @@ def destroy(arguments: Arguments) -> int:
     )
     if not arguments.yes and _ask(f"Type {stack.name} to continue: ") != stack.name:
         raise RefusedError("nothing was deleted")
-    _say(f"functions stopped, {show_count(stop_pipeline(account, stack), 'run')} stopped")
+    stopped = stop_pipeline(account, stack)
+    _say(f"functions stopped, {show_count(stopped, 'run')} stopped")
     for bucket in stack.buckets:
         _say(f"emptying {bucket}")  # many objects take long, and an error names no bucket
         _say(f"{bucket}: {show_count(empty_bucket(account, bucket), 'object')} deleted")
