@@ -311,10 +311,10 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
         str | None,
         RunOption("--profile TEXT", "Profile of ~/.aws/config.", HelpSection.STORES),
     ] = None
-    # Where requests put the bucket name: "path" or "virtual" (the host name). None means the
-    # value in AWS's configuration file or, by default, virtual for AWS and path for other servers.
+    # Where requests put the bucket name: "path" or "virtual" (the host name). None means the value
+    # in AWS's configuration file or "auto", as in boto3: virtual for AWS, path for other servers.
     addressing_style: Annotated[
-        Annotated[str, Meta(pattern="^(path|virtual)$")] | None,
+        Annotated[str, Meta(pattern="^(path|virtual|auto)?$")] | None,
         RunOption(
             "--addressing-style <path|virtual>",
             "Where requests put the bucket: in the path or in the host name.",

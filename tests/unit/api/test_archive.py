@@ -474,6 +474,13 @@ def test_a_presigned_archive_is_opened_again(tmp_path: Path) -> None:
         assert pickle.loads(pickle.dumps(archive)).read("large.bin") == LARGE  # noqa: S301 - its own bytes
 
 
+def test_an_addressing_style_of_boto3(path: Path) -> None:
+    """boto3 also has "auto", and a variable that is not set may be an empty string."""
+    for style in ("auto", ""):
+        archive = s3unzip.open_archive(path, stores=StoreConfig(addressing_style=style))
+        assert archive.read("a/one.txt") == b"one" * 50
+
+
 def test_prefixes_and_globs_of_a_bucket(account: Account) -> None:
     """Other objects are left out; ``*`` stops at a slash, also in a glob without a folder."""
     account.client("s3").create_bucket(Bucket="arrivals")
