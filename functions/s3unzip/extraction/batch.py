@@ -69,7 +69,7 @@ def extract_batch(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
 def _drop_existing(attempt: TaskAttempt, rows: list[PlannedMember]) -> list[PlannedMember]:
     """Note the rows whose objects are kept; return the other rows.
 
-    S3 bills even a PUT that If-None-Match refuses, and some stores ignore If-None-Match.
+    S3 bills even a PUT that fails because of If-None-Match, and some stores ignore If-None-Match.
     """
     outcomes = resolve_conflicts(
         rows,
@@ -85,7 +85,7 @@ def _drop_existing(attempt: TaskAttempt, rows: list[PlannedMember]) -> list[Plan
 
 
 def _group_neighbours(rows: Sequence[PlannedMember], max_gap: int) -> Iterator[list[PlannedMember]]:
-    """Yield groups of rows to read with one range; gaps in a group are at most `max_gap` bytes.
+    """Yield groups of rows, each to be read as one range; its gaps are at most `max_gap` bytes.
 
     `rows` are in the order of their offsets.
     """
@@ -104,7 +104,7 @@ def _group_neighbours(rows: Sequence[PlannedMember], max_gap: int) -> Iterator[l
 def _read_stop(member: Member) -> int:
     """Return the end of the byte range needed to check and decode a small member.
 
-    The range begins at the member's offset. It has room for any local header, the data, and
+    The range begins at the member's offset. It is long enough for any local header, the data, and
     `AFTER_LENGTH` bytes after the data.
     """
     return min(member.stop, member.offset + MAX_HEADER + member.compressed_size + AFTER_LENGTH)
@@ -113,7 +113,7 @@ def _read_stop(member: Member) -> int:
 def _extract_neighbours(
     attempt: TaskAttempt, rows: list[PlannedMember], writer: _Writer, pool: PutPool
 ) -> list[PlannedMember]:
-    """Extract members that are read with one range; return the members that must be streamed.
+    """Extract members that are read as one range; return the members that must be streamed.
 
     The returned members exceed their declared size by a multiple of 4 GiB.
     """
@@ -131,8 +131,8 @@ def _extract_neighbours(
                 attempt.note_failed(row, error.finding)
         else:
             verified = row.with_crc(decoded.crc32)
-            # Make the facts in this thread: the same code is slower in a thread of the pool, whose
-            # caches are cold when it wakes.
+            # Compute the facts in this thread: the same code is slower in a thread of the pool,
+            # because the CPU caches are cold when that thread wakes.
             facts = object_facts(verified.key, verified.member, attempt.run)
             put = partial(writer.put, verified, facts, decoded.content)
             pool.submit(put, len(decoded.content))
@@ -158,7 +158,8 @@ def _decode_verified(attempt: TaskAttempt, row: PlannedMember, window: Window) -
     member = row.member
     raw = window.take(member.offset, _read_stop(member))
     opened = open_member(member, raw, policy)
-    # The header needs this many bytes. `raw` has room for each header, so the store sent too few.
+    # The header needs this many bytes. Any header fits in the requested range, so the store sent
+    # too few bytes.
     if isinstance(opened, int):
         raise errors.ServiceFaultError(f"the local header at {member.offset} was cut short")
     stop = opened.data_start + member.compressed_size
@@ -172,7 +173,7 @@ def _decode_verified(attempt: TaskAttempt, row: PlannedMember, window: Window) -
 
 
 class Window:
-    """Bytes of an archive that arrive in order and are taken in order, without a copy if possible.
+    """Bytes of an archive that arrive and are consumed in order, without a copy if possible.
 
     The window holds at most one member and one piece of the stream.
     """
@@ -180,7 +181,7 @@ class Window:
     def __init__(self, chunks: Iterator[Buffer], start: int) -> None:
         self._chunks = chunks
         self._held = memoryview(b"")
-        self._start = start  # offset in the archive of the first byte held
+        self._start = start  # offset of the first held byte in the archive
 
     def take(self, start: int, stop: int) -> memoryview:
         """Return bytes [start, stop) of the archive; bytes before `start` may be dropped."""
@@ -211,9 +212,9 @@ class PutPool:
     """Threads that PUT small bodies, with a bound on the bytes in memory.
 
     The threads share a queue and do not use futures: at 10,000 members per second, the bookkeeping
-    for a future costs as much as the member. One thread submits bodies, and then closes or abandons
-    the pool; a closed pool can still be abandoned. The first error of a PUT ends the pool: queued
-    bodies are dropped, and `submit` or `close` raises the error.
+    for a future takes as much CPU time as the member itself. One thread submits bodies, and then
+    closes or abandons the pool; a closed pool can still be abandoned. The first error of a PUT
+    stops the pool: queued bodies are dropped, and `submit` or `close` raises the error.
 
     Args:
         threads: number of concurrent PUTs.
@@ -253,7 +254,7 @@ class PutPool:
 
     def _wait_for_room(self, size: int) -> None:
         """Wait until a body of `size` bytes may be submitted; the caller holds the lock."""
-        self._awaited_size = size  # `_work` notifies only when this size may be submitted
+        self._awaited_size = size  # `_work` notifies only when this body may be submitted
         while not self._may_submit(size):
             self._changed.wait()
         self._awaited_size = None
@@ -288,7 +289,7 @@ class PutPool:
             thread.join()
 
     def _work(self) -> None:
-        """PUT queued bodies until the pool ends; each thread runs this loop."""
+        """PUT queued bodies until the pool is closed or abandoned; each thread runs this loop."""
         for queued in iter(self._queue.get, None):  # `_end_threads` puts None into the queue
             put, size = queued
             try:

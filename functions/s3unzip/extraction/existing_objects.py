@@ -1,7 +1,7 @@
 """Objects that already exist in the destination: are they members, and may a member replace them?
 
-An object counts as a member if it has the size of the member and the CRC-32 of its content. The
-option `on_conflict` sets the rule:
+An object counts as a member if its size and the CRC-32 of its content match those of the member.
+The option `on_conflict` sets the rule:
 
 ================== ==========================================================
 ``overwrite``      write the member without checking the key
@@ -40,7 +40,7 @@ LIST_PRICE = 12  # a LIST costs as much as this many HEADs: https://aws.amazon.c
 def object_is_member(
     row: PlannedMember, options: Options, destination: Destination, calls: Calls
 ) -> bool:
-    """Return whether the object under a member's key has the size and the CRC-32 of the member."""
+    """Return whether the object under a member's key matches the member in size and CRC-32."""
     stored = find_object(row.key, options, destination, calls)
     return stored is not None and has_content(stored, row.member, options)
 
@@ -78,9 +78,9 @@ def find_object(
 ) -> StoredObject | None:
     """Return the object under the key of a member, or None if the object does not exist.
 
-    The `crc32` of the result is that of the content. It is the store's checksum, if there is one
-    and the object is the content itself; otherwise, it comes from the metadata. If the store keeps
-    no metadata, a gzip file is read to compute the CRC-32.
+    The `crc32` of the result is that of the content. It is the store's checksum if the store
+    returns one and the object is the content itself; otherwise, it comes from the metadata. If the
+    store does not keep metadata, a gzip file is read to compute the CRC-32.
     """
     is_gzip = options.as_gzip is not None
 
@@ -88,7 +88,7 @@ def find_object(
         if is_gzip and not destination.keeps_metadata:  # the file must be inflated
             return read_stored(destination, key, is_gzip=True)
         stored = destination.head(key)
-        # The checksum of the store, if any, is that of the object: of a gzip file, not its content.
+        # A checksum from the store covers the whole object: the gzip file, not its content.
         if stored is None or stored.checksum is None or is_gzip:
             return stored
         return stored._replace(crc32=stored.checksum)
@@ -140,7 +140,7 @@ def resolve_conflict(
     calls: Calls,
     read_crc: Callable[[], int] | None = None,
 ) -> Outcome | None:
-    """Return the outcome of a member that must not be written; None: the member must be written.
+    """Return the outcome of a member that must not be written; None if it must be written.
 
     Args:
         row: the member.
@@ -149,7 +149,8 @@ def resolve_conflict(
         calls: sends the requests.
         read_crc: function that computes the CRC-32 of the content. It is called if the archive does
             not declare the CRC-32 and the object has the size of the member. The function raises
-            `MemberError` if the content is bad. None: a member without a CRC-32 must be written.
+            `MemberError` if the content is bad. If `read_crc` is None, a member without a CRC-32
+            must be written.
     """
     if options.on_conflict is OnConflict.OVERWRITE:
         return None
@@ -163,7 +164,8 @@ def resolve_conflict(
             row = row.with_crc(read_crc())
         if row.member.cipher is not None and stored.crc32 is None:
             # A large AE-2 member was written before the CRC-32 of its content was known. Read the
-            # object to compute the CRC-32, which stays unknown if the object is gone by now.
+            # object to compute the CRC-32, which stays unknown if the object has been deleted in
+            # the meantime.
             read = partial(read_stored, destination, row.key, is_gzip=options.as_gzip is not None)
             stored = calls.paced("get", read) or stored
     if has_content(stored, row.member, options):
@@ -223,8 +225,8 @@ def _find_possible_conflicts(
     the last listed key are yielded.
     """
     by_key = sorted(rows, key=lambda row: row.key)  # code points sort in the order of their UTF-8
-    # Twice the pages that the rows alone would fill, plus two, but no more than a HEAD for each row
-    # would cost.
+    # Twice the pages that the rows alone would fill, plus two, but no more pages than cost as much
+    # as a HEAD for each row.
     max_pages = min(2 + 2 * len(rows) // PAGE_KEYS, len(rows) // LIST_PRICE)
     if not max_pages:  # a single page of LIST costs more than a HEAD for each row
         yield from by_key
@@ -243,7 +245,7 @@ def _find_possible_conflicts(
             ):
                 yield row
     if not page.is_last:  # the listing stopped early, after this page
-        last_listed_key = ""  # if keys are in no order, any unlisted row might be on a later page
+        last_listed_key = ""  # unless keys are ordered, any unlisted row might be on a later page
         if page.in_order and page.objects:
             last_listed_key = page.objects[-1].key
         yield from (row for row in unlisted.values() if row.key > last_listed_key)

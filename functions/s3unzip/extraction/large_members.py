@@ -6,7 +6,7 @@ members, including split members.
 
 Rules:
 
-* A member becomes visible only after its size and its CRC-32 have been found correct.
+* A member becomes visible only after its size and its CRC-32 have been verified.
 * The declared size of a member may be too small by a multiple of 4 GiB (`is_wrapped`). If the
   member turns out to be larger, it is uploaded again with room for its maximum size.
 * A failed upload is aborted.
@@ -77,7 +77,7 @@ class MemberData(Struct, frozen=True):
         """Check the data descriptor and the bytes that follow; add the warnings to the step."""
         member = self.row.member
         start = self.data_range.stop
-        # Nearly always, the next member follows at once: the range is empty and needs no request.
+        # Usually, the next member follows immediately: the range is empty and needs no request.
         trailing = self.run_step.calls.read(
             self.run_step.archive, ByteRange(start, min(member.stop, start + AFTER_LENGTH))
         )
@@ -168,7 +168,7 @@ def stream_whole(attempt: TaskAttempt, row: PlannedMember, room: int | None = No
     """
     # The member may have been read before: count its bytes and warnings from the start.
     attempt.current_member_bytes = 0
-    if attempt.task.kind is not TaskKind.BATCH:  # a batch also has the warnings of other members
+    if attempt.task.kind is not TaskKind.BATCH:  # a batch also has warnings about other members
         attempt.warnings.clear()
     limits = attempt.destination.part_limits
     if room is None:
@@ -197,7 +197,7 @@ def allowed_size(run_step: Step, member: Member) -> int:
     if not member.is_wrapped:
         return member.size
     # The content of a wrapped member may exceed its declared size by `inflation` bytes for each
-    # compressed byte. If all members keep to this ratio, the run keeps to its limit.
+    # compressed byte. If no member exceeds this ratio, the run does not exceed its limit.
     return min(
         member.size + int(member.compressed_size * run_step.run.inflation),
         largest_size(member, run_step.context.policy),
@@ -221,7 +221,7 @@ def _upload(
         yield from decoder.decode(attempt.count_pieces(read_range(attempt, data.data_range)))
         data.check_after_data()
 
-    parts = upload_parts(attempt, upload, content(), sizes=[part_size])  # the size of each part
+    parts = upload_parts(attempt, upload, content(), sizes=[part_size])  # for all parts
     attempt.warnings.update(decoder.warnings)
     row = row.with_crc(decoder.crc32)
     if options.as_gzip is None:
@@ -236,7 +236,7 @@ def _upload(
 
 
 def copy_member(attempt: TaskAttempt, row: PlannedMember) -> None:
-    """Copy one member, or the slice of it that belongs to this task."""
+    """Copy one member, or only the slice that belongs to this task."""
     if attempt.task.slice is not None:
         _copy_slice(attempt, row)  # settling resolved conflicts before it began the upload
     else:
@@ -374,7 +374,7 @@ def _run_copy(attempt: TaskAttempt, request: Callable[[], Part]) -> Part:
 
     try:
         part = send_part(attempt, "copy", copy_once)
-    except errors.StorageError as refusal:  # the archive may have changed: streaming reports that
+    except errors.StorageError as refusal:  # streaming reports it if the archive has changed
         raise CopyRefusedError(str(refusal)) from refusal
     # VersityGW returns the checksum of the whole archive, which ends in "-3" if the archive was
     # uploaded in three parts. No store accepts such a checksum in CompleteMultipartUpload.

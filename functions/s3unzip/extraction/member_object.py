@@ -4,7 +4,7 @@ The bytes are the content of the member, or a gzip file of the content. The fact
 type, the metadata and the properties of the run.
 
 The media type is derived from the suffix of the key. The table contains the suffixes of Python's
-`mimetypes` and some more. `mimetypes` itself is not used, because its types depend on the version
+`mimetypes` and some others. `mimetypes` itself is not used, because its types depend on the version
 of Python and on /etc/mime.types of the machine: an archive must get the same types on a laptop and
 in a Lambda function. The types are those of https://www.iana.org/assignments/media-types/ or, if
 that list has no entry, those that browsers expect.
@@ -269,7 +269,7 @@ def object_facts(key: str, member: Member, run: Run) -> ObjectFacts:
         metadata[MTIME_KEY] = str(member.mtime)
     if member.mode is not None:
         # The mode is stored without the file type, and always with the owner's permission to read,
-        # because some writers of archives leave that bit out.
+        # because some archive writers do not set that bit.
         metadata[MODE_KEY] = f"{member.mode & 0o7777 | OWNER_READS:o}"
     encoding = "gzip" if run.options.as_gzip is GzipForm.ENCODING else None
     properties = run.options.objects

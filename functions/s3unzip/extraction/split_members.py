@@ -96,7 +96,7 @@ def scan_member(attempt: TaskAttempt, row: PlannedMember) -> None:
 
 
 def _segmentation_of(scan: Task, row: PlannedMember) -> deflate.Segmentation:
-    """Return how a member is cut into segments, derived from the task of any of its scans.
+    """Return how a member is cut into segments; any of its scan tasks determines this.
 
     All segments except the last have the same length, so segment number N begins at N times this
     length. `planning.cut` cuts a member into `scan.parts` such segments.
@@ -112,7 +112,7 @@ def _keep_first_read(data: MemberData) -> Callable[[int, int], Iterator[bytes | 
     again, from the boundary on, so the function keeps the bytes of the first read.
     """
     first_bytes = b""
-    first_start = 0  # position of the first bytes
+    first_start = 0  # offset of `first_bytes` in the data
 
     def read(start: int, stop: int) -> Iterator[bytes | memoryview]:
         nonlocal first_bytes, first_start
@@ -184,7 +184,7 @@ def _begin_slices(
     upload_id = begin_upload(data.run_step, row).upload_id
     # Part of the ids of the tasks, so that slices of two uploads do not mix.
     upload_mark = f"{zlib.crc32(upload_id.encode()):08x}"
-    # All tasks of the member take about the same time, so the first task stands for all.
+    # All tasks of the member take about the same time, so the first task represents all of them.
     seconds_per_byte = first_task.seconds * first_task.parts / max(1, row.member.size)
     tasks: list[Task] = []
     offset = 0  # offset of the slice in the object
@@ -276,14 +276,14 @@ def _group_segments(
 def _write_linked(
     run_step: Step, row: PlannedMember, first_scan: Task
 ) -> Iterator[tuple[int, deflate.LinkedSegment]]:
-    """Link the scanned segments; yield the number and the record of each after writing it."""
+    """Link the scanned segments; write the record of each, then yield its number and record."""
     index = row.member.index
     segmentation = _segmentation_of(first_scan, row)
 
     def read_scan(number: int) -> deflate.ScannedSegment | None:
         record = run_step.records.find_segment(index, number, "scanned")
         try:
-            return deflate.ScannedSegment.from_bytes(record or b"")  # b"" is an error, too
+            return deflate.ScannedSegment.from_bytes(record or b"")  # b"" also raises an error
         # Missing or damaged: linking fails, unless the scan of an earlier segment covers this one.
         except DeflateError:
             return None
@@ -361,7 +361,7 @@ def finish_member(
     """Complete the upload of a member whose slices are all done.
 
     Returns:
-        The outcome of the member, also if `on_conflict` keeps another object under its key. If a
+        The outcome of the member, even if `on_conflict` keeps another object under its key. If a
         slice failed, or the parts do not form the member, the upload is aborted, and the task that
         streams the member is returned.
     """

@@ -6,8 +6,8 @@ Rules:
   that an earlier attempt recorded. An attempt ends if another attempt has written a complete
   record.
 * Before an attempt ends, for whatever reason, its outcomes are recorded.
-* A task begins only if the run has no recorded stop. If a fault affects the whole run, the attempt
-  records it as the stop.
+* A task begins only if no stop of the run is on record. If a fault affects the whole run, the
+  attempt records it as the stop.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -18,8 +18,8 @@ from s3unzip.context import Context
 from s3unzip.model import PlannedMember, Run, Task, TaskKind, TaskReport
 from s3unzip.runs.step import RUN_FAULTS, TaskAttempt, stop_for
 
-# The module and function of each kind of task. A worker imports the module when it gets its first
-# task of this kind.
+# The module and function of each kind of task. A worker imports the module when it receives its
+# first task of this kind.
 TASK_FUNCTIONS = {
     TaskKind.BATCH: ("batch", "extract_batch"),
     TaskKind.STREAM: ("large_members", "stream_member"),
@@ -51,7 +51,7 @@ def run_task(run: Run, task: Task, context: Context) -> TaskReport:
 
 
 def _do_attempt(attempt: TaskAttempt) -> TaskReport:
-    """Do the part of a task that no attempt has done yet; record and return the report."""
+    """Do the part of a task that no attempt has completed yet; record and return the report."""
     task = attempt.task
     # Three records are read concurrently.
     with ThreadPoolExecutor(3, thread_name_prefix="task") as pool:
@@ -123,5 +123,6 @@ def _do_remaining(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
             raise errors.StoreRefusesError(str(refusal)) from refusal
         for row in remaining:
             attempt.note_failed(row, row.finding(refusal.reason, str(refusal)))
-    # The task is finished. If it did only a part of a member, settling adds the member's outcome.
+    # The task is finished. If the task processed only part of a member, settling adds the member's
+    # outcome.
     attempt.settling_adds_outcome = not attempt.task.is_whole

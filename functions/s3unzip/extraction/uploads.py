@@ -79,7 +79,7 @@ def finish_upload(
         abort_upload(attempt, upload)
         attempt.note(row, explain_refusal(row, attempt))
         return
-    except errors.StorageError:  # the store refuses the object, so its parts are of no use
+    except errors.StorageError:  # the store refuses the object, so its parts are useless
         abort_quietly(attempt, upload)
         raise
     attempt.note_extracted(
@@ -128,7 +128,7 @@ def complete_once(
                 return None
             raise
         finally:
-            was_tried = True  # this try may have succeeded even if the client got an error
+            was_tried = True  # this try may have succeeded even if the client received an error
 
     etag = run_step.calls.run("complete", complete)
     run_step.context.uploads.forget(upload.upload_id)
@@ -276,8 +276,8 @@ def upload_parts(
         offset: offset of the first part in the object.
     """
     tuning = run_step.context.tuning
-    # Only an empty member has a part of 0 bytes. If its data inflates to some bytes, they are cut
-    # into parts like those of other members, and the checks find the fault.
+    # Only an empty member has a part of 0 bytes. If the member's data does inflate to some bytes,
+    # they are cut into parts like those of other members, and the checks find the fault.
     sizes = [size or tuning.part_bytes for size in sizes]
     at_once = parts_at_once(max(sizes), tuning)
     pending: deque[Future[Part]] = deque()
@@ -323,7 +323,7 @@ def _cut_parts(
     for index, size in enumerate(chain(sizes, repeat(sizes[-1]))):
         if index <= at_once:
             buffers.append(bytearray(max(sizes)))
-        buffer = buffers[index % len(buffers)]  # the new one, or else the oldest
+        buffer = buffers[index % len(buffers)]  # the new buffer, or else the oldest one
         view = memoryview(buffer)  # a slice of the bytearray itself would be a copy
         crc = 0
         filled = 0  # number of bytes in this part
@@ -333,7 +333,7 @@ def _cut_parts(
             crc = crc32(fitting, crc)
             filled += len(fitting)
             data = data[len(fitting) :] or next(chunks, None)
-        # botocore accepts a bytearray, but no memoryview, which the S3 destination must copy.
+        # botocore accepts a bytearray, but not a memoryview, which the S3 destination must copy.
         yield (buffer if filled == len(buffer) else view[:filled]), crc
         if data is None:
             return
