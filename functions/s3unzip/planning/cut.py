@@ -1,7 +1,7 @@
 """Cut the work into tasks: choose how each member is extracted, and which members share a task.
 
-Members are taken in the order of their offsets in the archive. Small members are grouped into
-batches. A batch ends when it reaches one of its bounds on members, bytes read, bytes written and
+Members are processed in the order of their offsets in the archive. Small members are grouped into
+batches. A batch ends when it reaches one of its limits: members, bytes read, bytes written or
 estimated seconds. A large member has one or more tasks of its own. This module does no I/O.
 """
 
@@ -21,8 +21,8 @@ FEW_SEGMENTS = 16  # few enough for an inline Map, even with other tasks
 # Minimum, in compressed bytes. In a shorter segment, finding the boundary takes most of the time.
 MIN_SEGMENT = 16 * MIB
 TASK_OVERHEAD = 0.15  # seconds for dispatch, outcomes and the first byte
-# Factor for the share of a batch. A batch ends at a whole member, so it is often smaller than its
-# share; without the factor, there would be one batch too many.
+# Factor for the share of a batch. A batch contains only whole members, so it is often smaller than
+# its share; without the factor, there would be one batch too many.
 INLINE_SPARE = 1.05
 
 
@@ -48,7 +48,7 @@ def small_seconds(load: Load, tuning: Tuning) -> float:
 
 
 def _inline_batch_seconds(seconds: float, tuning: Tuning) -> float:
-    """Return how long each batch takes if one inline Map runs all batches at once, in seconds.
+    """Return the seconds that each batch takes if one inline Map runs all batches concurrently.
 
     Returns 0 if an inline Map cannot run them all concurrently, or would take longer than a
     Distributed Map.
@@ -73,7 +73,7 @@ class TaskCutter:
     Args:
         tuning: the settings with the sizes of tasks.
         work: the totals over all members. They determine the size of batches: in a small archive,
-            batches are smaller, so that each worker gets some.
+            batches are smaller, so that they can be distributed among the workers.
         can_copy: whether the destination can copy from the source.
         inflates_members: whether workers inflate the members. If not, they stay compressed.
     """
@@ -85,7 +85,7 @@ class TaskCutter:
         self._tuning = tuning
         self._can_copy = can_copy
         self._inflates_members = inflates_members
-        # In a small archive, segments are shorter, so that there is one for each worker. There are
+        # In a small archive, segments are shorter, so that each worker gets one. There are
         # at most `FEW_SEGMENTS` such segments, because finding each boundary takes time.
         equal_share = math.ceil(work.bytes_in / min(FEW_SEGMENTS, tuning.max_workers))
         # The maximum length of a segment, in compressed bytes.
@@ -107,8 +107,8 @@ class TaskCutter:
 
         Args:
             added: the next members, in archive order.
-            starts: the offset of each member's row in members.jsonl, and last, the offset at which
-                the last row ends.
+            starts: the offset of each member's row in members.jsonl, followed by the offset at
+                which the last row ends.
         """
         large_from = self._tuning.small_member  # minimum size of a large member, in bytes
         max_members, max_in, max_out = self._max_batch
@@ -123,7 +123,7 @@ class TaskCutter:
                 and bytes_in + compressed <= max_in
                 and bytes_out + size <= max_out
             )
-            # An empty batch takes any small member.
+            # An empty batch accepts any small member.
             if is_large or (members and not has_room):
                 self._batch = Load(members, bytes_in, bytes_out)
                 self.end_batch(starts[index])  # does nothing if the batch is empty
@@ -175,7 +175,7 @@ class TaskCutter:
         self.members_by_kind[kind] += 1
         is_sliced = len(slices) > 1
         tasks = self.tasks
-        if is_sliced and kind is TaskKind.COPY:  # these begin after their upload is created
+        if is_sliced and kind is TaskKind.COPY:  # these tasks begin after their upload is created
             tasks = self.copies
         for part, (start, stop) in enumerate(slices):
             task_id = f"{kind}-{member.index:08d}"
@@ -214,20 +214,20 @@ class TaskCutter:
             return TaskKind.COPY, _slice_evenly(compressed, max(tuning.copy_task_bytes, min_length))
         if can_cut_or_copy and member.method == METHOD_DEFLATE and compressed >= tuning.split_from:
             slices = _slice_evenly(compressed, max(self._max_segment, min_length))
-            if len(slices) > 1:  # for a single slice, a scan gains nothing
+            if len(slices) > 1:  # scanning a single slice would bring no benefit
                 return TaskKind.SCAN, slices
         return TaskKind.STREAM, [(0, compressed)]
 
 
 def _choose_max_batch(work: Load, tuning: Tuning) -> Load:
-    """Return the maximum members, bytes read and bytes written of a batch.
+    """Return the maximum number of members, of bytes read and of bytes written for a batch.
 
     In a small archive, each worker gets about four batches, or one if an inline Map runs them.
     """
     total_seconds = small_seconds(work, tuning)  # with a single worker
     wanted_seconds = max(
         total_seconds / (4 * tuning.max_workers),
-        _inline_batch_seconds(total_seconds, tuning),  # 0 without an inline Map
+        _inline_batch_seconds(total_seconds, tuning),  # 0 if no inline Map is used
     )
     seconds = min(tuning.batch_seconds, max(tuning.batch_min_seconds, wanted_seconds))
     members = min(
@@ -253,7 +253,7 @@ def _slice_evenly(length: int, max_length: int) -> list[tuple[int, int]]:
 def order_tasks(tasks: Iterable[Task]) -> list[Task]:
     """Return tasks in the order in which they start.
 
-    Large members come first, the longest task before the others, because the longest task can
+    Tasks of large members come first, in descending order of duration, because the longest task can
     determine when the run ends. Batches that start together are far apart in the archive. The keys
     of neighbouring members are similar, so the PUTs of neighbouring batches would all go to one
     partition of S3.

@@ -67,7 +67,8 @@ def make_plan(
         records: the records of the run.
         context: the context of this process.
         calls: the object that sends, counts and retries the requests.
-        check: gets the directory before the first write. An error that it raises ends the plan.
+        check: called with the directory before the first write. An error that it raises ends the
+            plan.
     """
     run = Run(
         **asdict(request),
@@ -91,7 +92,7 @@ def make_plan(
         )
     if check is not None:
         check(reading)
-    # How much members may exceed their declared sizes is known only from the directory.
+    # Only the directory shows how far members may exceed their declared sizes.
     run = replace(run, inflation=reading.index.inflation)
     cutter = make_cutter(run, reading, context)
     _write_members(request, reading, cutter, records)  # also cuts the tasks
@@ -122,7 +123,7 @@ def _write_members(
 
 
 def _reject(run: Run, finding: Finding, context: Context, **more: Any) -> Report:
-    """Return the report of a run that is refused; `more` contains further fields of the report."""
+    """Return the report of a refused run; `more` contains further fields of the report."""
     now = context.clock.now()
     return Report.of(
         run.id,
@@ -229,8 +230,8 @@ def make_cutter(request: Request, reading: Reading, context: Context) -> TaskCut
 def cut_and_encode(reading: Reading, cutter: TaskCutter) -> Iterator[bytes]:
     """Pass the selected members to the cutter, and yield their rows in chunks of several lines.
 
-    The rows are tuples with the fields of a `PlannedMember`, because tuples are faster to make: for
-    a million members, each microsecond per member adds a second.
+    The rows are tuples with the fields of a `PlannedMember`, because tuples are faster to create:
+    for a million members, each microsecond per member adds a second.
     """
     members = iter(reading.index.selected)
     key_of = reading.template.key_of()

@@ -136,8 +136,8 @@ def _make_selection(request: Request, template: KeyTemplate, pin: Pin) -> Select
         return selection  # without `folder_key`, folders are not compared with the keys
     if makes_folders(options):
         return selection._replace(folder_key=template.folder_key)
-    # The run does not create the folders that the archive lists, so these get no keys. The folders
-    # that contain members are compared with the members' keys, unlike without `folder_key`.
+    # The run does not create the folders that the archive lists, so these folders get no keys. If
+    # `folder_key` is set, the folders that contain members are compared with the members' keys.
     return selection._replace(folder_key=lambda _: None)
 
 

@@ -1,4 +1,4 @@
-"""Select members by globs and names, and make the keys of the members."""
+"""Select members by globs and names, and build the keys of the members."""
 
 import posixpath
 import re
@@ -28,12 +28,12 @@ from s3unzip.zip import Index
 
 MARKER = "_SUCCESS"  # name of the object that the option `marker` writes below the run's prefix
 MAX_COMPARED = 20_000  # maximum number of names that are searched for similar ones
-MAX_PAIRS = 25_000_000  # maximum character pairs that difflib compares, in about a second
+MAX_PAIRS = 25_000_000  # maximum number of character pairs that difflib compares, in about a second
 MAX_NEAR = 3  # maximum number of similar names shown for a name or glob
 
 
 class KeyTemplate(Struct, frozen=True):
-    """How keys are made: a constant prefix, then a text with fields that depend on the member.
+    """How keys are built: a constant prefix, then a text with fields that depend on the member.
 
     The fields of the member are its path ``{member}``, its folder ``{dir}``, the last part of its
     path ``{name}``, and the ``{stem}`` and ``{suffix}`` of the name. The fields of the archive are
@@ -41,7 +41,7 @@ class KeyTemplate(Struct, frozen=True):
     """
 
     prefix: str
-    after_prefix: str  # the text with the fields; "{member}" in nearly every run
+    after_prefix: str  # the text with the fields; "{member}" in almost every run
     archive: dict[str, str]  # values of the fields that describe the archive
     ending: str = ""  # ".gz" if members stay compressed
     strip: int = 0  # number of leading folders of the path that the key leaves out
@@ -57,7 +57,7 @@ class KeyTemplate(Struct, frozen=True):
         return self.prefix + MARKER
 
     def key_of(self) -> Callable[[str], str]:
-        """Return the function that makes the key from the path; it is called once per member."""
+        """Return the function that builds the key from the path; it is called once per member."""
         if self.plain:
             return self.prefix.__add__
         return self._make_key
@@ -68,7 +68,7 @@ class KeyTemplate(Struct, frozen=True):
         Returns None if the keys of the members do not contain their folders (``{name}``), or if
         `strip` removes the whole path.
         """
-        parts = path.strip("/").split("/", self.strip)  # the last part is what remains
+        parts = path.strip("/").split("/", self.strip)  # the last part is what remains of the path
         if self.after_prefix != "{member}" or len(parts) <= self.strip:
             return None
         return self.prefix + parts[-1]
@@ -76,7 +76,7 @@ class KeyTemplate(Struct, frozen=True):
     def _make_key(self, path: str) -> str:
         if path.count("/") < self.strip:
             # The member is refused, and its name was cut or lost its leading slashes. Its outcome
-            # needs a key that no other member has: `lstrip` removes the slash from all others.
+            # needs a unique key: `lstrip` removes the slash from the keys of all other members.
             return f"{self.prefix}/{path}"
         path = path.split("/", self.strip)[-1]
         folder, name = posixpath.split(path)
@@ -91,7 +91,7 @@ PATHS = KeyTemplate("", "{member}", {})  # the key of each member is its path
 
 
 def parse_template(request: Request | Report) -> KeyTemplate:
-    """Return the template with which a run makes its keys.
+    """Return the template from which a run builds its keys.
 
     Raises:
         UsageError: keys would lie outside the prefix of the destination.
@@ -176,9 +176,9 @@ def selector(options: Options) -> Callable[[str], bool] | None:
 
 
 def makes_folders(options: Options) -> bool:
-    """Return whether a run makes all folders of the archive that are selected, even empty ones.
+    """Return whether a run creates all selected folders of the archive, even empty ones.
 
-    If the options name members or limit their number, the run makes only the folders that contain
+    If the options name members or limit their number, the run creates only the folders that contain
     selected members.
     """
     return not options.names and options.limit is None
@@ -205,7 +205,7 @@ def check_selection(
         raise NothingSelectedError("; ".join(causes) + "; s3unzip ls lists them all")
     if is_empty and index.excluded:
         excluding = "the options"
-        # Some other options exclude members, too.
+        # Some other options also exclude members.
         if options.exclude and not (options.include or options.names or options.strip_components):
             excluding = " ".join(f"--exclude {glob}" for glob in options.exclude)
         raise NothingSelectedError(
@@ -223,7 +223,7 @@ def check_selection(
 def find_unmatched(
     options: Options, paths: Callable[[], Iterable[str]], selected_count: int
 ) -> tuple[list[str], list[str]]:
-    """Return a sentence for each name that no member has, and for each glob that matches none.
+    """Return a sentence for each name that no member has, and for each glob that matches no member.
 
     A pattern with a leading slash and without wildcards, such as ``/a.txt``, is a name.
 
@@ -241,7 +241,8 @@ def find_unmatched(
         if name in missing
     ]
     unmatched_globs: list[str] = []
-    # Each selected member matches a glob, with or without names. A single glob thus has a match.
+    # Each selected member matches a glob, whether or not the options name members. A single glob
+    # therefore has a match.
     if selected_count and len(options.include) == 1:
         return missing_names, unmatched_globs
     for pattern in options.include:
@@ -286,8 +287,8 @@ def near_names(name: str, paths: Iterable[str]) -> tuple[str, ...]:
 def _near_glob(pattern: str, paths: Callable[[], Iterable[str]]) -> tuple[str, ...]:
     """Return the names that `pattern` matches if case is ignored.
 
-    If it matches none, the function returns similar names. If no name is similar, the function
-    returns names with a similar suffix.
+    If the pattern matches no name, the function returns similar names. If no name is similar, the
+    function returns names with a similar suffix.
     """
     return (
         tuple(islice(filter(compile_glob(pattern, any_case=True), paths()), MAX_NEAR))
