@@ -351,7 +351,7 @@ def test_records_of_another_version_begin_anew(world: World) -> None:
     stored = world.buckets.records.objects[f"runs/{report.run}/run.json"]
     assert decode(stored.body, dict[str, Any])["format"] == RECORDS_FORMAT
     stored.body = stored.body.replace(b'"format":5', b'"format":99')
-    words = "another version of s3unzip wrote its records: they have format 99, this version reads"
+    words = "another version of s3unzip wrote its records: they have format 99, but this version"
     with pytest.raises(UnreadableRecordError, match=words):
         world.machine.resume(report.run)
     world.assert_clean(world.machine.run(request), a=b"a")

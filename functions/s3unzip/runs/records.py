@@ -15,13 +15,13 @@ report.json        `Report`; report.html shows it as a page
 The rules of the records:
 
 - Each step writes a record as a whole, and may write it again. One version of an archive always
-  produces the same members, so two writers write the same record. Nothing is locked.
+  produces the same members, so two writers write the same record. No record is locked.
 - A fault never replaces the record of a complete task. Only `settling.report` writes reports, and
   it never replaces a report with a worse or older one.
-- A damaged record is treated as missing. If it has outcomes, a segment or the report, methods
-  return None, because a repeated step can write it again. If it is run.json, the members, a round
-  or the outcomes of the plan, which only a plan can write, methods raise `UnreadableRecordError`,
-  and the run begins anew.
+- A damaged record is treated as missing. If it contains a task's outcomes, a segment or the report,
+  methods return None, because a repeated step can write it again. If it is run.json, the members, a
+  round or the outcomes of the plan, which only a plan can write, methods raise
+  `UnreadableRecordError`, and the run begins anew.
 - A `run.json` with another format number was written by another version of s3unzip. It counts as
   unreadable.
 - Two archives can have the same run id, so the archive in a record is checked against the request.
@@ -64,7 +64,7 @@ from s3unzip.stores.run_store import RunStore
 T = TypeVar("T")
 SegmentState = Literal["scanned", "linked"]
 
-RUNS = "runs/"  # below the work prefix; the id of a run follows, which begins with a date
+RUNS = "runs/"  # below the work prefix; followed by the id of a run, which begins with a date
 RUN = "run.json"
 MEMBERS = "members.jsonl"
 FOLDERS = "folders.jsonl"
@@ -76,10 +76,10 @@ NESTED = "nested.jsonl"
 REPORT = "report.json"
 PAGE = "report.html"
 
-RECORD_UNREADABLE = "record-unreadable"  # reason of a run that is planned anew when it is resumed
+RECORD_UNREADABLE = "record-unreadable"  # reason code of a run that `resume` plans anew
 PLAN_TASK = "plan"  # task id in the record of the members that the plan refuses
-# All records except the lock, which only runs on one machine have. `RUN` is first, because a run
-# without it has no plan.
+# All records except the lock, which exists only for runs on one machine. `RUN` is first, because a
+# run without it has no plan.
 RECORDS = (RUN, MEMBERS, FOLDERS, ROUNDS, OUTCOMES, SPLIT, STOP, NESTED, REPORT, PAGE)
 READERS = 32  # maximum number of records to read concurrently
 _ROUND = re.compile(r"rounds/(\d\d+)\.jsonl")
@@ -115,7 +115,8 @@ class RunRecords:
         """Return the summary of the plan.
 
         Raises:
-            UnreadableRecordError: the summary is damaged or from another version of s3unzip.
+            UnreadableRecordError: the summary is damaged or was written by another version of
+                s3unzip.
         """
         data = self.store.read(RUN)
         # Records of format 3 do not contain their format.
@@ -123,7 +124,7 @@ class RunRecords:
         if format_number != RECORDS_FORMAT:
             raise errors.UnreadableRecordError(
                 f"{self.run}: another version of s3unzip wrote its records: they have format "
-                f"{format_number}, this version reads {RECORDS_FORMAT}"
+                f"{format_number}, but this version reads format {RECORDS_FORMAT}"
             )
         return self._decode(RUN, data, PlanSummary)
 
@@ -138,7 +139,7 @@ class RunRecords:
         """Return the summary of the plan, which must exist.
 
         Raises:
-            UnreadableRecordError: the summary is missing, damaged or from another version.
+            UnreadableRecordError: the summary is missing, damaged or written by another version.
         """
         try:
             return self.read_plan()
@@ -155,7 +156,8 @@ class RunRecords:
         try:
             self.store.create(RUN, data)
         except errors.ConflictError:  # a plan is already on record
-            # Raises `UsageError` if it is another archive's plan. An unreadable plan is replaced.
+            # Raises `UsageError` if that plan is for another archive. An unreadable plan is
+            # replaced.
             with suppress(errors.UnreadableRecordError, errors.NotFoundError):
                 check_same_archive(plan.run.id, plan.run.source, plan.run.pin, self.read_plan().run)
             self.store.write(RUN, [data])
@@ -178,7 +180,7 @@ class RunRecords:
         ]
 
     def folders(self) -> Iterator[str]:
-        """Yield the keys of the archive's folders; no keys if the destination is not a folder."""
+        """Yield the keys of the archive's folders, or none if the destination is not a folder."""
         with suppress(errors.NotFoundError):
             for line in split_lines(self.store.stream(FOLDERS)):
                 yield self._decode(FOLDERS, line, str)
@@ -219,7 +221,7 @@ class RunRecords:
     # Outcomes
 
     def find_outcomes(self, task: str) -> TaskOutcomes | None:
-        """Return the record of a task; None if there is no readable record."""
+        """Return the record of a task; None if it is missing or damaged."""
         return _parse_outcomes(self._find_bytes(outcomes_name(task)))
 
     def plan_outcomes(self) -> Iterator[Outcome]:
@@ -266,7 +268,7 @@ class RunRecords:
         ]
 
     def read_outcomes(self, tasks: Iterable[str]) -> Iterator[tuple[str, TaskOutcomes | None]]:
-        """Yield each task's id and its record, or None; several records are read concurrently."""
+        """Yield each task's id with its record or None; several records are read concurrently."""
 
         def find(task: str) -> tuple[str, bytes | None]:
             return task, self._find_bytes(outcomes_name(task))
@@ -301,7 +303,7 @@ class RunRecords:
 
     def all_outcomes(self) -> Iterator[Outcome]:
         """Yield all outcomes except those of the plan; a member may have several."""
-        # The plan can record millions of outcomes, and none of their members has an object.
+        # The plan can record millions of outcomes, none of them for a member that has an object.
         names = [name for name in self.store.names(OUTCOMES) if name != outcomes_name(PLAN_TASK)]
         for name, data in zip(names, map_ahead(self.store.read, names, READERS), strict=True):
             for line in filter(None, data.splitlines()[1:]):  # the first line is the task's report
@@ -319,7 +321,7 @@ class RunRecords:
     # Members that are split into several tasks
 
     def find_segment(self, member: int, part: int, state: SegmentState) -> bytes | None:
-        """Return the record of a segment; None if it is missing. If linked, it has a window."""
+        """Return the record of a segment, with its window if linked; None if it is missing."""
         return self._find_bytes(f"{SPLIT}{member:08d}-{part:04d}-{state}.bin")
 
     def write_segment(self, member: int, part: int, state: SegmentState, data: bytes) -> None:
@@ -353,7 +355,8 @@ class RunRecords:
     def look_up_report(self) -> tuple[bytes | None, Report | None]:
         """Return the bytes of the report, and the decoded report.
 
-        Both are None if the run has no report. If it cannot be decoded, only the second is None.
+        Both are None if the run has no report. If the report cannot be decoded, only the second
+        value is None.
         """
         data = self._find_bytes(REPORT)
         if data is None:
@@ -435,7 +438,7 @@ def split_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _parse_outcomes(data: bytes | None) -> TaskOutcomes | None:
-    """Return the outcomes in a record; None: it is missing or damaged, so the task is repeated."""
+    """Return the outcomes in a record; None if it is missing or damaged: the task is repeated."""
     if data is None:
         return None
     first_line, *lines = data.splitlines() or [b""]  # an empty first line also counts as damaged

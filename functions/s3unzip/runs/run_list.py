@@ -64,7 +64,7 @@ class RunList(ABC):
     """The runs of this machine or of a deployed environment."""
 
     environment: str | None  # name of the environment; None for this machine
-    location: str  # where the runs are, for messages: "here", "in prod"
+    location: str  # where the runs are, as shown in messages: "here", "in prod"
     nothing_yet: str  # the message if there are no runs
     work_location: Location  # the prefix or the folder with the records of all runs
     stores: Stores
@@ -79,7 +79,7 @@ class RunList(ABC):
 
         Args:
             name: ``latest``, an id, the name of an execution, or the beginning of an id or of the
-                archive's stem in an id.
+                archive stem that an id contains.
         """
         if not name:
             raise UsageError("RUN is empty; is a variable of your shell not set?")
@@ -126,7 +126,7 @@ class RunList(ABC):
 
     @abstractmethod
     def state(self, run: str) -> str | None:
-        """Return the state of a run: `RUNNING` while it is active; None if it never began."""
+        """Return the state of a run: `RUNNING` if it is active; None if it never began."""
 
     @abstractmethod
     def stop(self, run: str) -> bool:
@@ -187,7 +187,7 @@ class RunWatcher:
         self._finished: dict[str, TaskReport] = {}
 
     def read(self) -> RunSnapshot:
-        """Return the current progress of the run.
+        """Read the new records, and return the current progress of the run.
 
         Raises:
             ServiceFaultError: the store does not answer; the next call tries again.
@@ -224,7 +224,7 @@ class RunWatcher:
 
     def _add_new_reports(self) -> tuple[Outcome, ...]:
         """Add new reports of finished tasks; return up to `_max_failures` of their failures."""
-        failures: dict[str, Outcome] = {}  # by key: two tasks may record the same member
+        failures: dict[str, Outcome] = {}  # by key, because two tasks may record the same member
         tasks = [
             task
             for task in self._records.recorded_task_ids()

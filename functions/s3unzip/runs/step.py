@@ -25,7 +25,7 @@ from s3unzip.runs.records import RECORD_UNREADABLE, RunRecords, TaskOutcomes
 from s3unzip.stages import Stage, gives_outcome
 from s3unzip.stores.calls import Calls
 
-MAX_FAILURES = 50  # maximum number of failures in one update of the display; the report counts all
+MAX_FAILURES = 50  # maximum number of failures shown in one update; the report counts all failures
 PROGRESS_SECONDS = 0.2  # minimum time between two updates of the progress display
 
 
@@ -45,7 +45,7 @@ class Step:
         self.calls = calls
         self.started = context.clock.now()  # in Unix seconds
         self.records = RunRecords.open(stores, run.id, calls)
-        # With `context.archive_end`, the last bytes of the archive are not read again.
+        # If `context.archive_end` is set, the last bytes of the archive are not read again.
         self.archive = stores.source(run.source).pinned(run.source, run.pin, context.archive_end)
         self.destination = stores.destination(run.destination)
         self.warnings: Counter[str] = Counter()  # number of warnings, by code
@@ -72,15 +72,16 @@ class TaskAttempt(Step):
         self.first_object_time: float | None = None  # time of the first object, in Unix seconds
         self.uploaded: tuple[Part, ...] = ()  # only for a slice of a split member
         self.settling_adds_outcome = False  # True for a scan or slice that has ended
-        self.fault: str | None = None  # the fault that ends this attempt too early
-        # The report of the earlier attempts; without earlier attempts, its counts are zero.
+        self.fault: str | None = None  # the fault that ends this attempt prematurely
+        # The report of the earlier attempts; if there are none, its counts are zero.
         self._earlier = TaskReport(task.id, task.kind, members=0, started=self.started)
         self._shown_counts: Counter[str] = Counter()  # the counts that the progress display shows
         self._shown_outcome_count = 0  # number of outcomes shown on the progress display
         # Bytes of the archive for progress: `PlannedMember.work` of each member with an outcome.
         # This is a list, because threads can append to a list, but cannot safely add to a number.
         self._finished_bytes: list[int] = []
-        # The bytes done of the current large member; 0 if it has an outcome or must be read again.
+        # The processed bytes of the current large member; 0 if it has an outcome or must be read
+        # again.
         self.current_member_bytes = 0
         self._next_update = 0.0  # time of the next update, in Unix seconds
 
@@ -100,7 +101,8 @@ class TaskAttempt(Step):
             row: the member.
             seconds: the duration of the PUT or the Complete request.
             size: the size of the object in bytes; None: the size of the member.
-            etag: the ETag in the store's response, without quotes; None: the response had none.
+            etag: the ETag in the store's response, without quotes; None: the response contained no
+                ETag.
         """
         self.put_seconds.append(seconds)
         if self.first_object_time is None:
@@ -140,7 +142,7 @@ class TaskAttempt(Step):
             yield data
 
     def show_progress(self, *, now: bool = False) -> None:
-        """Send new counts to the progress display, at most once in `PROGRESS_SECONDS`.
+        """Send new counts to the progress display, at most once per `PROGRESS_SECONDS`.
 
         If `now` is true, the display is updated even if it was updated a moment ago.
         """
@@ -203,7 +205,7 @@ class TaskAttempt(Step):
     def write(self) -> TaskReport:
         """Write the task's report and outcomes to the run store; return the report."""
         # If settling adds the outcome, a scan or slice has ended and is not repeated. Otherwise,
-        # the next attempt reads the current member again, so its bytes do not count.
+        # the next attempt reads the current member again, so its bytes are not counted.
         if not self.settling_adds_outcome:
             self.current_member_bytes = 0
         self.show_progress(now=True)
@@ -216,7 +218,7 @@ def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = (
     """Return the sums of the counts in the reports of tasks, for the progress display.
 
     Each member is counted once: a split member in the report of settling (stage DONE), not in those
-    of its scans and slices. If it is streamed after all, its slices count nothing.
+    of its scans and slices. If it is streamed after all, its slices are not counted.
 
     Args:
         reports: the reports of the tasks that have ended.
@@ -245,7 +247,7 @@ def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = (
 
 
 STOPPED = "stopped"  # the reason code of a run that the user stopped
-# The reason code of a run that a fault ended, by the class of the fault.
+# The reason codes of runs that a fault ended, by the class of the fault.
 REASONS: dict[type[errors.StorageError], str] = {
     errors.SourceChangedError: "source-changed",
     errors.AccessDeniedError: "access-denied",
