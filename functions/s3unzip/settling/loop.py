@@ -11,11 +11,13 @@ The rules of the loop:
   decides again. ``run.json`` is the last record of a plan, so a plan that exists is complete.
 - A step that is interrupted leaves records that the next step completes. A task without a complete
   record is repeated in the next round; three rounds without progress end the run.
-- Each run that ends has a report with a verdict, written by `settling.report`.
-- If records cannot be read, the run ends as FAILED, with that reason. When such a run is resumed,
-  it begins anew: its records except the report are deleted, and it is planned again. Members that
-  were written are kept or overwritten with the same bytes (`on_conflict`).
-- If the records under a run's id belong to another archive, two runs share the id: an error.
+- Each run that has ended has a report with a verdict, written by `settling.report`.
+- If records cannot be read, the run ends with the verdict FAILED and the corresponding reason. When
+  such a run is resumed, it begins anew: its records except the report are deleted, and it is
+  planned again. Members that were written are kept or overwritten with the same bytes
+  (`on_conflict`).
+- If the records under a run's id belong to another archive, two runs share the id, which is an
+  error.
 """
 
 from collections.abc import Callable, Sequence
@@ -82,11 +84,11 @@ class Settled(NamedTuple):
 
 
 class KnownArchive(Struct, frozen=True):
-    """What the caller of `begin_run` knows about an archive; None for every unknown value."""
+    """What the caller of `begin_run` knows about an archive; unknown values are None."""
 
-    run: str | None = None  # the id of its run
+    run: str | None = None  # the id of the archive's run
     pin: Pin | None = None  # the version that the run must read
-    tail: Tail | None = None  # its end, if it has been read
+    tail: Tail | None = None  # the end of the archive, if it has been read
 
 
 def begin_run(
@@ -151,7 +153,8 @@ def _plan_archive(
 ) -> Plan | Report:
     """Return the plan of an archive, or the report of a run that cannot begin.
 
-    If `begins_anew`, or if an interrupted plan left records, deletes all but the report and page.
+    If `begins_anew`, or if an interrupted plan left records, all but the report and page are
+    deleted.
     """
     try:
         tail = archive.tail or _read_tail(request, archive.pin, context, calls)
@@ -183,7 +186,7 @@ def _read_tail(request: Request, pin: Pin | None, context: Context, calls: Calls
         raise SourceChangedError(str(gone)) from gone
     if pin is not None and pin != tail.pin:
         raise SourceChangedError(
-            f"{request.source}: it now has another version, and that version's event starts a run"
+            f"{request.source}: it was replaced; the event of the new version starts its own run"
         )
     return tail
 
@@ -220,15 +223,15 @@ def _write_plan(plan: Plan, context: Context, calls: Calls) -> Settled:
     """Write the first round and then the plan; settle a run without tasks immediately.
 
     Before that, each member that several tasks copy is linked: its upload is created, and the tasks
-    copy slices into it. If linking meets a fault of the whole run, the stop is recorded, and
-    the round contains the copy tasks of the members that are not linked; settling links them later.
+    copy slices into it. If linking meets a fault that ends the run, the stop is recorded, and the
+    round contains the copy tasks of the members that are not linked; settling links them later.
     """
     run = plan.summary.run
     records = RunRecords.open(context.stores, run.id, calls)
     tasks = list(plan.tasks)
     done = plan.summary.failed  # number of members with an outcome
     try:
-        # The copies of one member have the same rows.
+        # All copy tasks of one member have the same `rows`.
         for _, copies in groupby(plan.copies, key=lambda task: task.rows):
             linked = link_copies(Step(run, context, calls), list(copies))
             tasks += linked
@@ -244,8 +247,8 @@ def _write_plan(plan: Plan, context: Context, calls: Calls) -> Settled:
     if context.connections is not None:
         stores = to_builtins(context.connections.recorded())
     records.write_plan(replace(plan.summary, requests=calls.requests, stores=stores))
-    if not tasks:  # the first round is empty, so it ends now
-        return settle(Next(run.id, "few"), context)  # "few" or "many": not used
+    if not tasks:  # the first round is empty, so it ends immediately
+        return settle(Next(run.id, "few"), context)  # the value "few" is not used
     return Settled(replace(_state_for_round(records, tasks, number=0, context=context), done=done))
 
 
@@ -285,7 +288,7 @@ def resume(
             forget_outcomes(step, lambda outcome: outcome.status is Status.FAILED)
         results = read_results_to_resume(step, plan)
     except UnreadableRecordError as damage:
-        results = read_results(step, plan)  # raises nothing: it leaves out damaged records
+        results = read_results(step, plan)  # raises no error: it leaves out damaged records
         results.stop = stop_for(damage)
         results.must_begin_anew = failed  # outcomes of failed members may remain, so plan again
     last_round = len(records.list_rounds()) - 1  # rounds are numbered from 0
@@ -340,14 +343,14 @@ def settle_failed(  # noqa: PLR0913 - all known facts
 ) -> tuple[Report, bool] | None:
     """Report a run whose execution failed or was stopped; return None if the run is unknown.
 
-    The report has the time when the execution ended, so it does not replace a newer report.
+    The report contains the time when the execution ended, so it does not replace a newer report.
 
     Args:
         run: the id of the run.
         stop: why the execution ended. A recorded stop takes precedence, because it is more precise.
         context: the stores, the clock and the limits.
         began, ended: when the execution was last started, and when it ended, in Unix seconds.
-        request, pin: from the input of the execution; they are reported if there is no plan.
+        request, pin: values from the input of the execution; they are reported if there is no plan.
 
     Returns:
         The report that is now on record, and whether it is the first report of the run.
@@ -371,7 +374,8 @@ def settle_failed(  # noqa: PLR0913 - all known facts
             return None
         return recorded, False
     # A FAILED report replaces a FAILED report that was finished before the execution began. Other
-    # verdicts follow from the records, so they replace only a worse one (0.0: no equal one).
+    # verdicts follow from the records, so they replace only a worse verdict (0.0: never an equal
+    # one).
     outdated_until = began if report.verdict is Verdict.FAILED else 0.0
     return write_report(replace(report, finished=ended), records, outdated_until, renderer=context)
 
@@ -426,7 +430,8 @@ def _end_run(
         stop: why the run ends early; None: nothing stopped it.
     """
     # From the second round on, tasks are repeated, so earlier attempts may have left uploads. After
-    # a stop these remain: `resume` aborts them, and continues the uploads of split members.
+    # a stop, these uploads remain: `resume` aborts them, and continues the uploads of split
+    # members.
     if state.round and stop is None:
         abort_leftover_uploads(step, results.large, results.uploads)
     if stop is not None and stop.verdict is Verdict.SOURCE_CHANGED:  # cannot be resumed
@@ -443,7 +448,7 @@ def _end_run(
 def _state_for_round(
     records: RunRecords, tasks: Sequence[Task], number: int, context: Context
 ) -> Next:
-    """Return the state before a round, with its tasks unless it has many."""
+    """Return the state before a round; it contains the tasks unless there are many."""
     workers = choose_workers(tasks, context.tuning)
     if len(tasks) <= context.tuning.max_few_tasks:
         return Next(records.run, "few", number, tuple(tasks), workers=workers)

@@ -23,7 +23,7 @@ MAX_UNFOLDED = 200  # maximum length, in characters, of text that is shown in fu
 FOLDED_END = 40  # number of characters at the end of a folded text that stay visible
 NO_BREAK_SPACE = "\u00a0"  # used between a figure and its unit
 
-# Characters that are invisible or that reorder their neighbors.
+# Characters that are invisible or that reorder the characters next to them.
 _HIDDEN = re.compile(
     "[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
     "\ufe00-\ufe0f\ufeff\ufff9-\ufffb]"
@@ -143,7 +143,7 @@ def bar(part: float, whole: float, tone: str) -> Markup:
 
     A style attribute would require a weaker Content-Security-Policy; an SVG attribute does not.
     """
-    share = 100 * part / (whole or 1)  # if the whole is 0, so is the part
+    share = 100 * part / (whole or 1)  # if the whole is 0, the part is also 0
     return element(
         "svg",
         {"class": f"bar {tone}", "aria-hidden": "true"},

@@ -1,10 +1,10 @@
 """Nested archives: which archives to extract, below which prefix and within which budget.
 
-A nested archive has a run of its own, which other modules start after the run that extracted it. A
-member is treated as an archive if its name ends in ``.zip``; the plan of its run shows whether it
-is one. The members of a nested archive are written below its key without the ``.zip``. `Options`
-limits the depth. All runs below one archive share a `Budget`, so the archive cannot cause more runs
-or more data than the settings allow.
+A nested archive has a run of its own, which other modules start after the run that extracted the
+archive. A member is treated as an archive if its name ends in ``.zip``; the plan of its run shows
+whether it is one. The members of a nested archive are written below its key without the ``.zip``.
+`Options` limits the depth. All runs below one archive share a `Budget`, so the archive cannot cause
+more runs or more data than the settings allow.
 """
 
 import re
@@ -75,11 +75,11 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
         run: the run that extracted the archives.
         context: the context of the step.
         limit: the maximum number of archives, which also bounds the memory. The archives that come
-            first in the directory are taken.
+            first in the directory are chosen.
     """
     calls = context.calls()
     records = RunRecords.open(context.stores, run.id, calls)
-    archives = _first_archives(records, limit + 1)  # one more shows that there are too many
+    archives = _first_archives(records, limit + 1)  # one archive more shows that there are too many
     prefixes = Counter(_nested_prefix(archive.key) for archive in archives[:limit])
     findings = {
         prefix: Finding("nested-prefix-taken", message)
@@ -120,8 +120,9 @@ def _first_archives(records: RunRecords, count: int) -> list[Outcome]:
         for outcome in records.all_outcomes()
         if outcome.status is not Status.FAILED and outcome.key.lower().endswith(SUFFIX)
     )
-    # Sort by index: it is the same in each run, unlike the order in which outcomes are recorded. A
-    # repeated task that ends late can record an archive again, so take two outcomes for each.
+    # Sort by index, which is the same in each run, unlike the order in which outcomes are recorded.
+    # A repeated task that ends late can record an archive again, so read two outcomes for each
+    # archive.
     first_outcomes = nsmallest(2 * count, candidates, key=attrgetter("index"))
     by_index = {outcome.index: outcome for outcome in first_outcomes}
     return list(by_index.values())[:count]
@@ -130,7 +131,7 @@ def _first_archives(records: RunRecords, count: int) -> list[Outcome]:
 def _nested_prefix(key: str) -> str:
     """Return the prefix of a nested archive's members.
 
-    The prefix is empty if the name without ``.zip`` has no characters but dots, as in "..zip".
+    The prefix is empty if the name without ``.zip`` contains nothing but dots, as in "..zip".
     `find_nested` refuses such an archive.
     """
     name = key.rpartition("/")[2]
@@ -183,7 +184,7 @@ def nested_requests(run: Run, report: Report, context: Context) -> Iterator[Requ
         RunRecords.open(context.stores, run.id, context.calls()).write_nested(refused)
     shares = max(1, len(archives))  # 1 avoids a division by zero
     share = Budget(
-        (budget.archives - len(archives)) // shares,  # these archives are spent already
+        (budget.archives - len(archives)) // shares,  # these archives are already subtracted
         budget.members // shares,
         budget.size // shares,
     )

@@ -10,7 +10,7 @@ from s3unzip.options import option_words
 from s3unzip.runs.records import RUN
 from s3unzip.stores.config import StoreConfig
 
-# Reason codes of members that a retry may extract. With any other code, members would fail again
+# Reason codes of members that a retry may extract. Members with any other code would fail again
 # until the archive is replaced.
 MAY_HAVE_WRONG_PASSWORD = frozenset({"wrong-password", "aes-mac-mismatch"})
 RETRYABLE = MAY_HAVE_WRONG_PASSWORD | {"store-refused"}
@@ -43,7 +43,7 @@ def next_command(
             return _command_after_failures(report, environment, connections)
         case Verdict.FAILED if report.reason == "link-refused":  # `resume` would use the old link
             return repeat_command(report, connections, source="NEW-URL")
-        case Verdict.FAILED if report.reason != "not-implemented":  # that needs other options
+        case Verdict.FAILED if report.reason != "not-implemented":  # that fault needs new options
             return continuation
         case Verdict.COMPLETED if report.archive_left:
             return continuation
@@ -57,8 +57,9 @@ def environment_options(environment: str | None, connections: StoreConfig | None
     """Return the options that select an environment, with a leading space.
 
     Args:
-        environment: None or empty for this machine, which needs no options: the result is empty.
-        connections: the options that reach the environment; None: the defaults.
+        environment: None or empty for this machine; the result is then empty, because no options
+            are needed.
+        connections: how the environment is reached; None: by the defaults.
     """
     if not environment:
         return ""
@@ -81,7 +82,7 @@ def _command_after_failures(
     # The plan refuses encrypted members if it has no password, so `resume` does not read them.
     if "encrypted" in codes and not (report.options.password_ref or environment):
         retry = repeat_command(report, connections, PASSWORD)
-    # An environment has its password in a secret, so no option can give it another password.
+    # An environment reads its password from a secret, so no option can set another password.
     elif codes & MAY_HAVE_WRONG_PASSWORD and not environment:
         retry = f"{retry} {PASSWORD}"
     elif not codes & RETRYABLE:  # "encrypted" is not: an environment needs another secret first
@@ -100,8 +101,8 @@ def repeat_command(
 ) -> str | None:
     """Return the command that extracts an archive again; None if it is too long or unprintable.
 
-    The command has the options of the run. If the run overwrites objects, which is the default, the
-    command overwrites only those that differ (`_list_options`).
+    The command repeats the options of the run. If the run overwrites objects, which is the default,
+    the command overwrites only those that differ (`_list_options`).
 
     Args:
         report: the report of the run.

@@ -2,7 +2,7 @@
 
 Rules:
 
-- The page is made only from the report, and loads nothing from a network. The same report produces
+- The page is built only from the report, and loads nothing from a network. The same report produces
   the same bytes, so a repeated step writes the same page.
 - `markup` escapes all text from an archive.
 - The Content-Security-Policy allows only the script and the style with the listed hashes. Injected

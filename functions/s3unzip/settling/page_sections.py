@@ -85,8 +85,8 @@ def _tile(
         value: a figure or a word.
         note: the text below the value.
         tone: a CSS class.
-        has_note: False if the note would say nothing, such as "0 failed"; its line is then empty.
-            So callers need not choose a note themselves.
+        has_note: False if the note would be meaningless, such as "0 failed"; its line is then
+            empty. Callers therefore need not choose the note themselves.
     """
     if not has_note:
         note = ""
@@ -98,7 +98,7 @@ def _tile(
 
 
 def _member_tiles(report: Report) -> Iterator[Markup]:
-    """Yield the tiles for members: extracted, failed, no outcome. None for a refused archive."""
+    """Yield the tiles for members: extracted, failed, no outcome. A refused archive gets none."""
     if report.verdict is Verdict.REJECTED:
         return
     other_counts = {
@@ -111,7 +111,7 @@ def _member_tiles(report: Report) -> Iterator[Markup]:
         "Members extracted", figure(f"{report.extracted:,}"), note or f"of {report.members:,}"
     )
     # Directories do not count as members here. But a failed member may be a directory: without
-    # `max`, its share could be more than 100 %.
+    # `max`, the share of failed members could exceed 100 %.
     member_count = max(report.members - report.directories, report.failed + report.missing)
     # "Failed 0" next to members without an outcome would suggest that all is well.
     if not (report.failed or report.missing):
@@ -186,7 +186,8 @@ def _cost_tile(report: Report, cost: Cost) -> Markup:
     total = figure(show_dollars(cost.total))
     if not report.extracted:
         return _tile("Cost", total)
-    # The cost of members below 1 MB depends on their number, that of larger ones on their bytes.
+    # The cost of members below 1 MB depends on their number; that of larger members depends on
+    # their bytes.
     if report.bytes_out > report.extracted * 1e6:
         unit_price = f"{show_dollars(cost.total / report.bytes_out * 1e12)} a TB written"
     else:
@@ -218,7 +219,7 @@ def failures(report: Report, environment_options: str) -> Markup:
 
 def _reasons_table(report: Report, row_reasons: list[str], environment_options: str) -> Markup:
     """Return the table of reasons; `row_reasons` holds the reason for each row of failures."""
-    columns = {"Reason": "", "Members": "number", "": "rest"}  # the last one is for the bars
+    columns = {"Reason": "", "Members": "number", "": "rest"}  # the last column contains the bars
     largest = max(report.reasons.values())
     rows = [
         row(
@@ -238,7 +239,7 @@ def _reasons_table(report: Report, row_reasons: list[str], environment_options: 
 
 
 def _code_button(code: str, row_reasons: list[str]) -> Markup:
-    """Return a button that filters the rows by a reason; only its code, if no row has it."""
+    """Return a button that filters the rows by a reason, or only the code if no row has it."""
     if code not in row_reasons:
         return element("span", {"class": "mono"}, untrusted(code))
     return element(
@@ -277,7 +278,7 @@ def _failure_rows(report: Report) -> Iterator[Markup]:
     bytes_left = MAX_FAILURE_BYTES
     for failure in report.failures:
         reason = clip(failure.reason, MAX_TEXT)
-        # All keys begin with the destination's key, so the rows leave it out.
+        # All keys begin with the destination's key, so the rows do not show it.
         key = clip(failure.key.removeprefix(report.destination.key), MAX_NAME)
         offset = NOTHING
         if failure.offset is not None:

@@ -8,14 +8,15 @@ The rules:
   small archive, a plan that refuses the archive, and the step after a failed execution. Later steps
   use this module to amend the report.
 - A verdict never replaces a better verdict. The best verdict is COMPLETED, followed by
-  COMPLETED_WITH_ERRORS, then REJECTED, and finally FAILED and SOURCE_CHANGED. Of two equally good
-  verdicts, the new one wins if its step began to read the records after the old one was written.
+  COMPLETED_WITH_ERRORS, then REJECTED, and finally FAILED and SOURCE_CHANGED. If two verdicts are
+  equally good, the new one replaces the old one only if its step began to read the records after
+  the old one was written.
 - The only exception: if a user resumes a run to extract its failed members again, any newer verdict
   may replace COMPLETED_WITH_ERRORS.
-- A writer can be repeated, concurrent with other writers, or late, even hours after its execution
-  was stopped. A write therefore succeeds only if the report has not changed since the writer read
-  it (If-None-Match, If-Match). If the report has changed, the writer reads it again. If the answer
-  to a successful write is lost, the writer finds its own report.
+- A writer can run repeatedly, concurrently with other writers, or late, even hours after its
+  execution was stopped. A write therefore succeeds only if the report has not changed since the
+  writer read it (If-None-Match, If-Match). If the report has changed, the writer reads it again. If
+  the response to a successful write is lost, the writer finds its own report.
 - The page is written just before its report. If another writer stores its report first, the page is
   written again for that report.
 - A report that cannot be read is treated as missing. It is an error if the report on record is
@@ -23,7 +24,7 @@ The rules:
 - If an archive is to be deleted or tagged after success, the first report says "pending". Then the
   archive is deleted or tagged, and the report is written again with the result. A failure does not
   change the verdict. A resumed run or a repeated event repeats the action, unless the report on
-  record says that it is done. All later reports keep this result.
+  record says that the action is done. All later reports keep this result.
 """
 
 import os
@@ -68,7 +69,7 @@ from s3unzip.stores.ports import Kind, ObjectFacts
 
 NOT_READABLE = "not-readable"  # reason code of a run whose archive the store refuses to return
 TASKS_FAILED = "tasks-failed"  # reason code of a run in which some tasks did not end
-MAX_TRIES = 20  # maximum attempts to write a report; an attempt fails if another writer is faster
+MAX_TRIES = 20  # maximum number of tries to write a report; a try fails if another writer is faster
 # The kind of the first request of each action on an archive, which `Calls` counts.
 FIRST_REQUESTS: dict[SourceAction, Kind] = {SourceAction.DELETE: "delete", SourceAction.TAG: "get"}
 # `{}` stands for the id of the run.
@@ -76,9 +77,9 @@ OVERTAKEN = f"{{}}: other writers replaced its report before each of {MAX_TRIES}
 
 
 def find_runs(source: Location, stores: Stores, calls: Calls, second: int) -> list[str]:
-    """Return the recorded runs of archives put at the time `second`, with a stem like `source`.
+    """Return the recorded runs of archives that were put at `second`, with a stem like `source`'s.
 
-    The stem only begins with the stem of `source`, so the caller must compare the archives.
+    A stem may be longer than that of `source`, so the caller must compare the archives.
 
     Args:
         source: the location of an archive.
@@ -127,7 +128,7 @@ def report_planned(plan: PlanSummary, stop: Stop, context: Context, calls: Calls
     results = read_results(step, plan)
     cause = results.stop or step.records.find_stop() or stop
     # The requests of settling and the number of rounds are in the state of the execution, which is
-    # lost, so the report has 0.
+    # lost, so the report contains 0 for both.
     return make_report(step, plan, results, cause, requests=Requests(), rounds=0)
 
 
@@ -179,7 +180,7 @@ def make_report(
 
 def _explain_missing(run: Run, results: Results, stop: Stop | None, missing: int) -> Stop | None:
     """Return why a run is incomplete; None: all members have final outcomes."""
-    if not (missing or results.must_begin_anew):  # then a stop does not matter
+    if not (missing or results.must_begin_anew):  # a stop is then irrelevant
         return None
     if stop is not None:  # a run that must begin anew always has a stop
         return stop
@@ -219,8 +220,8 @@ def write_report(
     Args:
         report: the report of the run that has ended.
         records: the records of the run.
-        outdated_until: when the step that reports began to read the records, in Unix seconds. An
-            equal verdict replaces a report only if that report was finished by then.
+        outdated_until: when the step that makes the report began to read the records, in Unix
+            seconds. An equal verdict replaces a report only if that report was finished by then.
         looked_up: the result of `RunRecords.look_up_report`; None: the report is read here.
         renderer: the context that renders the page; None: no page is written.
         reopened: whether a user resumed the run to extract the failed members again.
@@ -231,10 +232,10 @@ def write_report(
     has_page = False
     for _ in range(MAX_TRIES):
         stored_bytes, earlier = looked_up or records.look_up_report()
-        looked_up = None  # the next attempt reads the report
+        looked_up = None  # the next try reads the report
         check_same_archive(report.run, report.source, report.pin, earlier)
         report = _keep_done_action(report, earlier)
-        if earlier == report:  # this step has written it, but the answer was lost
+        if earlier == report:  # this step has written it, but the response was lost
             return report, True  # perhaps not the first, but the replaced report is gone
         if earlier is not None and not may_replace(
             report, earlier, outdated_until, reopened=reopened
@@ -256,7 +257,8 @@ def may_replace(
 ) -> bool:
     """Return whether a report may replace an earlier report.
 
-    A report with a better verdict always may. Otherwise, two conditions must be met:
+    A report with a better verdict may always replace the earlier report. Otherwise, two conditions
+    must be met:
 
     - The earlier report was finished by `outdated_until`, when the step of the new report began to
       read the records.
@@ -289,15 +291,15 @@ def amend_report(report: Report, change: Callable[[Report], Report], records: Ru
 
 
 def _plan_source_action(run: Run, report: Report) -> SourceResult | None:
-    """Return the state of the action on the archive in a new report; None: there is no action."""
+    """Return the state of the action on the archive in a new report; None if there is no action."""
     rule = run.after_success
     if rule is None or report.verdict is not Verdict.COMPLETED:
         return None
     if run.pin.parts:
         obstacle = f"it is split into {len(run.pin.parts)} files: delete, move or tag them yourself"
-    # An archive that contains only folders has no member to extract: this is no obstacle.
+    # An archive that contains only folders has no member to extract, which is not an obstacle.
     elif report.members > report.directories and report.extracted + report.unchanged == 0:
-        obstacle = "no member of it was extracted"
+        obstacle = "none of its members was extracted"
     # A lenient run leaves out all but the last of the members that have the same key.
     elif rule.action is SourceAction.DELETE and report.excluded:
         obstacle = f"the run left out {show_count(report.excluded, 'member')} of it"
@@ -319,8 +321,9 @@ def _keep_done_action(report: Report, earlier: Report | None) -> Report:
 def finish_source(rule: AfterSuccess | None, report: Report, context: Context) -> Report:
     """Delete or tag the archive if this is still to be done; return the new report.
 
-    The archive is kept if `rule` has another action than the run began with: if the archive was to
-    be tagged, the run may have left out members, which only the archive has.
+    The archive is kept if the action of `rule` differs from the action with which the run began: if
+    the archive was to be tagged, the run may have left out members, which exist only in the
+    archive.
     """
     pin = report.pin
     planned = report.after_success

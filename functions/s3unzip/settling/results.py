@@ -2,12 +2,12 @@
 
 The rules:
 
-- Nothing is kept in memory between two steps: each step reads all outcomes of all rounds.
+- No state is kept in memory between two steps: each step reads all outcomes of all rounds.
 - A task whose outcomes are missing or cannot be read is treated as not begun.
 - If the records of the plan or of a round cannot be read, the run stops. The outcomes that can be
   read are still counted.
 - `s3unzip.stages` determines the stage of a split member. Settling carries out the stages `LINK`
-  and `FINISH`, and may do so repeatedly and late.
+  and `FINISH`, possibly repeatedly or late.
 """
 
 from collections import Counter, defaultdict
@@ -63,9 +63,9 @@ class Results(Struct):
     to_link: list[list[Task]] = field(default_factory=list)
     # For each split member that settling must finish: its slices.
     to_finish: list[list[tuple[Task, TaskOutcomes]]] = field(default_factory=list)
-    done: int = 0  # ended tasks plus members with an outcome: each round with progress raises it
+    done: int = 0  # ended tasks plus members with an outcome: each round with progress increases it
     stop: Stop | None = None  # set if records cannot be read
-    # Whether failed members were to be extracted again, but records cannot be read.
+    # Whether failed members should have been extracted again, but records cannot be read.
     must_begin_anew: bool = False
 
     @property
@@ -156,8 +156,8 @@ class Results(Struct):
 def read_results(step: Step, plan: PlanSummary) -> Results:
     """Read the outcomes of all tasks in all rounds.
 
-    If the records of the plan or of a round cannot be read, the results contain a stop, and only
-    the outcomes that can be read.
+    If the records of the plan or of a round cannot be read, the results contain a stop, and include
+    only the outcomes that can be read.
     """
     results = Results(step.context.tuning.failures_listed)
     try:
@@ -165,7 +165,7 @@ def read_results(step: Step, plan: PlanSummary) -> Results:
     except UnreadableRecordError as damage:
         results = Results(step.context.tuning.failures_listed, stop=stop_for(damage))
         for _, recorded in step.records.effective_outcomes(step.records.recorded_task_ids()):
-            if recorded is not None:  # None if the record is damaged
+            if recorded is not None:  # it is None if the record is damaged
                 results.add_task(recorded)
     return results
 
@@ -188,13 +188,13 @@ def _read_rounds(records: RunRecords, plan: PlanSummary, results: Results) -> No
         if task is None:  # settling recorded the outcome of a split member under an id of its own
             if outcomes is not None and outcomes.report.stage is Stage.DONE:
                 results.add_task(outcomes)
-                # A stage without tasks: it tells `_sort_member` that nothing is left to do.
+                # An empty list of tasks tells `_sort_member` that nothing is left to do.
                 split_members[outcomes.report.member][Stage.DONE] = []
             continue
         if outcomes is not None:
             results.add_task(outcomes)
             results.done += outcomes.is_complete  # True counts as 1
-        if task.stage is not None:  # the stage of the member decides, once all tasks are read
+        if task.stage is not None:  # `_sort_member` decides, once all tasks are read
             split_members[task.member].setdefault(task.stage, []).append((task, outcomes))
         elif outcomes is None or not outcomes.is_complete:
             results.unfinished.append(task)
@@ -241,8 +241,8 @@ def do_split_members(step: Step, results: Results) -> None:
         map_ahead(partial(link_member, step), tuple(results.to_link), MEMBERS_AT_ONCE),
         map_ahead(partial(finish_member, step), tuple(results.to_finish), MEMBERS_AT_ONCE),
     ):
-        # The member no longer waits. The results come in order: first all members of `to_link`, and
-        # once that list is empty, those of `to_finish`.
+        # The member is no longer waiting. The results come in order: first all members of
+        # `to_link`, and once that list is empty, those of `to_finish`.
         del (results.to_link or results.to_finish)[0]
         if isinstance(tasks_or_outcome, Outcome):
             outcome = tasks_or_outcome
@@ -257,8 +257,8 @@ def do_split_members(step: Step, results: Results) -> None:
 def link_copies(step: Step, copies: Sequence[Task]) -> Sequence[Task]:
     """Link a stored member: begin its upload, and return the tasks that copy it in slices.
 
-    If an existing object is the member already, the member is recorded as unchanged, and there are
-    no tasks. If the member cannot be linked, the result is a single task that copies the whole
+    If an existing object is already the member, the member is recorded as unchanged, and no tasks
+    are returned. If the member cannot be linked, the result is a single task that copies the whole
     member.
     """
     linked = link_member(step, copies)
@@ -267,7 +267,7 @@ def link_copies(step: Step, copies: Sequence[Task]) -> Sequence[Task]:
     if linked.status is not Status.FAILED:
         _record_member(step, linked)
         return ()
-    # Record no failure here: the task below will find the same fault and record it. `resume
+    # Do not record a failure here: the task below will find the same fault and record it. `resume
     # --failed` can repeat the member only if a round has a task for it.
     size = sum(task.size for task in copies)
     return [
@@ -317,7 +317,7 @@ def forget_outcomes(step: Step, is_forgotten: Callable[[Outcome], bool]) -> int:
     for task_id, recorded in records.read_outcomes(
         task_id for task_id in records.recorded_task_ids() if task_id != PLAN_TASK
     ):
-        # A damaged record, or one of a scan or slice, has no outcomes of members.
+        # Skip damaged records and those of scans and slices, whose outcomes are not final.
         if recorded is None or not gives_outcome(recorded.report.stage):
             continue
         remaining = [outcome for outcome in recorded.outcomes if not is_forgotten(outcome)]
@@ -346,7 +346,7 @@ def _reduce_record(
         report,
         unfinished=report.members - len(remaining),
         bytes_done=sum(row.work for row in step.read_rows(span) if row.member.index in indexes),
-        **{status.value: statuses[status] for status in Status},  # the fields that count them
+        **{status.value: statuses[status] for status in Status},  # the counts of the statuses
     )
     step.records.write_outcomes(reduced, remaining)
 
@@ -355,8 +355,8 @@ def read_results_to_resume(step: Step, plan: PlanSummary) -> Results:
     """Read the results of a run that is resumed, and abort the uploads that killed workers left.
 
     `s3unzip abort` and lifecycle rules also abort uploads of split members. The slices of such a
-    member would fail, and one task would have to stream it. To avoid this, the slices are taken
-    back, and settling links the member again.
+    member would fail, and one task would have to stream it. To avoid this, the slices are removed,
+    and settling links the member again.
     """
     results = read_results(step, plan)
     aborted = _find_aborted(step, results)
@@ -371,7 +371,7 @@ def _find_aborted(step: Step, results: Results) -> dict[str, int]:
     """Return the index of the member for each upload that was aborted although slices remain.
 
     Uploads whose slices have all ended are not looked up here: they may be complete, which
-    `finish_member` finds out.
+    `finish_member` checks.
     """
     needed = {
         task.slice.upload_id: task.rows for task in results.unfinished if task.slice is not None
@@ -387,9 +387,9 @@ def _find_aborted(step: Step, results: Results) -> dict[str, int]:
 def _take_slices_back(step: Step, aborted: Mapping[str, int]) -> None:
     """Remove the slices of aborted uploads from all rounds, so that settling links members again.
 
-    `aborted` maps the id of each upload to the index of its member. A task that has lost its slice
-    is in the stage `LINK` (`Task.stage`), unless it is the only task of its member. The only task
-    is deleted: the scans of the member suffice for linking.
+    `aborted` maps the id of each upload to the index of its member. A task whose slice was removed
+    is in the stage `LINK` (`Task.stage`), unless it is the only task of its member. Such a task is
+    deleted: the scans of the member suffice for linking.
     """
     for number in step.records.list_rounds():
         tasks: list[Task] = []
@@ -397,13 +397,13 @@ def _take_slices_back(step: Step, aborted: Mapping[str, int]) -> None:
             if task.slice is None or task.slice.upload_id not in aborted:
                 tasks.append(task)
             elif task.parts > 1:
-                # Take the index from `aborted`: that of a damaged task may be wrong.
+                # Use the index in `aborted`: that of a damaged task may be wrong.
                 tasks.append(replace(task, slice=None, member=aborted[task.slice.upload_id]))
         step.records.write_round(number, tasks)
 
 
 def _is_listed(step: Step, upload: Upload) -> bool:
-    """Return whether an upload exists, by its id alone: some stores list encoded keys."""
+    """Return whether an upload exists; compare only ids, because some stores list encoded keys."""
     return step.calls.run(
         "list",
         lambda: any(
@@ -413,7 +413,7 @@ def _is_listed(step: Step, upload: Upload) -> bool:
 
 
 def abort_split_uploads(step: Step, results: Results) -> None:
-    """Abort the uploads of a run's split members, whose archive was deleted or replaced.
+    """Abort the uploads of the split members of a run whose archive was deleted or replaced.
 
     Other uploads to the same keys are not aborted, because a run of a newer archive may need them.
     """
