@@ -143,8 +143,8 @@ def _extract_neighbours(
 def _decode_verified(attempt: TaskAttempt, row: PlannedMember, window: Window) -> Decoded:
     """Return the verified object of a member.
 
-    Only the bytes up to the `_read_stop` of the member are used, even if the window has more, so
-    the result does not depend on the other members of the task.
+    Only the bytes up to the `_read_stop` of the member are used, even if the window contains more,
+    so the result does not depend on the other members of the task.
 
     Args:
         attempt: the attempt to which warnings about the member are added.
@@ -307,7 +307,7 @@ class PutPool:
 
 
 class _Writer:
-    """Writes members, following the run's `on_conflict`; each thread does one PUT at a time.
+    """Writes members according to the run's `on_conflict`; each thread does one PUT at a time.
 
     If the store accepts other members, a refusal concerns only the refused member. If the store
     refuses every member, the refusal ends the run, so that a million members are not refused one by

@@ -52,7 +52,7 @@ def is_same_object(
     stored = find_object(outcome.key, options, destination, calls)
     if stored is None or stored.size != outcome.size:
         return False
-    # The metadata of a streamed AE-2 member has no CRC-32, so only the size can be compared.
+    # The metadata of a streamed AE-2 member contains no CRC-32, so only the size can be compared.
     if stored.crc32 is None and destination.keeps_metadata:
         return True
     # Without metadata, `stored.crc32` is computed from the file. It is None if a gzip file was
@@ -216,7 +216,7 @@ def resolve_conflicts(
 def _find_possible_conflicts(
     rows: Sequence[PlannedMember], options: Options, destination: Destination, calls: Calls
 ) -> Iterator[PlannedMember]:
-    """Yield the rows whose keys may have an object that must be kept.
+    """Yield the rows for which the destination may contain an object that must be kept.
 
     With `skip-unchanged`, only an object with equal content is kept, so its size must be equal.
 

@@ -75,8 +75,8 @@ SEGMENTS_AHEAD = 128  # maximum number of records in memory; each has up to 65 K
 def scan_member(attempt: TaskAttempt, row: PlannedMember) -> None:
     """Scan one segment and write its record.
 
-    A segment without a boundary has no record: linking joins it to the preceding segment. There is
-    also no record if the scan would be too long.
+    No record is written for a segment without a boundary: linking joins it to the preceding
+    segment. No record is written either if the scan would be too long.
     """
     # A thread imports numpy, which only scans need, while the first reads wait for S3.
     Thread(target=import_module, args=["s3unzip.deflate.boundary"], daemon=True).start()

@@ -75,7 +75,7 @@ def finish_upload(
         etag = complete_once(attempt, row, upload, parts)
     except errors.NotFoundError as gone:
         raise UploadGoneError(f"{gone}; another process aborted the upload") from gone
-    except errors.ConflictError:  # another object has the key, and `on_conflict` keeps it
+    except errors.ConflictError:  # another object exists under the key, and `on_conflict` keeps it
         abort_upload(attempt, upload)
         attempt.note(row, explain_refusal(row, attempt))
         return

@@ -16,7 +16,7 @@ from s3unzip.settings import MIB, Tuning
 from s3unzip.zip import Member
 from s3unzip.zip.records import FLAG_ENCRYPTED, METHOD_DEFLATE, METHOD_STORED
 
-MAX_SLICES = 1_000  # maximum per member; a multipart upload may have 10,000 parts
+MAX_SLICES = 1_000  # maximum number per member; a multipart upload may have 10,000 parts
 FEW_SEGMENTS = 16  # few enough for an inline Map, even with other tasks
 # Minimum, in compressed bytes. In a shorter segment, finding the boundary takes most of the time.
 MIN_SEGMENT = 16 * MIB

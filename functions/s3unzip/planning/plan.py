@@ -67,8 +67,7 @@ def make_plan(
         records: the records of the run.
         context: the context of this process.
         calls: the object that sends, counts and retries the requests.
-        check: called with the directory before the first write. An error that it raises ends the
-            plan.
+        check: called with the directory before the first write; its errors end the plan.
     """
     run = Run(
         **asdict(request),

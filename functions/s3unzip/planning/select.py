@@ -107,7 +107,7 @@ def parse_template(request: Request | Report) -> KeyTemplate:
     if text.startswith("/") or ".." in _fill(text, archive).split("/"):
         raise UsageError(f"key template {text!r} leaves the destination's prefix")
     # All keys of the run begin with the text before the first field of the member. Every template
-    # has such a field.
+    # contains such a field.
     first_field = min(
         field.start() for field in KEY_FIELD.finditer(text) if field[1] in MEMBER_FIELDS
     )

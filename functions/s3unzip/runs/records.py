@@ -115,8 +115,7 @@ class RunRecords:
         """Return the summary of the plan.
 
         Raises:
-            UnreadableRecordError: the summary is damaged or was written by another version of
-                s3unzip.
+            UnreadableRecordError: the summary is damaged or written by another version.
         """
         data = self.store.read(RUN)
         # Records of format 3 do not contain their format.
@@ -156,8 +155,7 @@ class RunRecords:
         try:
             self.store.create(RUN, data)
         except errors.ConflictError:  # a plan is already on record
-            # Raises `UsageError` if that plan is for another archive. An unreadable plan is
-            # replaced.
+            # Raises `UsageError` if it is for another archive. An unreadable plan is replaced.
             with suppress(errors.UnreadableRecordError, errors.NotFoundError):
                 check_same_archive(plan.run.id, plan.run.source, plan.run.pin, self.read_plan().run)
             self.store.write(RUN, [data])
@@ -355,8 +353,7 @@ class RunRecords:
     def look_up_report(self) -> tuple[bytes | None, Report | None]:
         """Return the bytes of the report, and the decoded report.
 
-        Both are None if the run has no report. If the report cannot be decoded, only the second
-        value is None.
+        Both are None if the run has no report. If the report is unreadable, the second is None.
         """
         data = self._find_bytes(REPORT)
         if data is None:

@@ -12,12 +12,10 @@ The rules of the loop:
 - A step that is interrupted leaves records that the next step completes. A task without a complete
   record is repeated in the next round; three rounds without progress end the run.
 - Each run that has ended has a report with a verdict, written by `settling.report`.
-- If records cannot be read, the run ends with the verdict FAILED and the corresponding reason. When
-  such a run is resumed, it begins anew: its records except the report are deleted, and it is
-  planned again. Members that were written are kept or overwritten with the same bytes
-  (`on_conflict`).
-- If the records under a run's id belong to another archive, two runs share the id, which is an
-  error.
+- If records cannot be read, the run ends as FAILED, with that reason. When such a run is resumed,
+  it begins anew: its records except the report are deleted, and it is planned again. Members that
+  were written are kept or overwritten with the same bytes (`on_conflict`).
+- It is an error if two runs share an id: the records under the id belong to another archive.
 """
 
 from collections.abc import Callable, Sequence
@@ -153,8 +151,7 @@ def _plan_archive(
 ) -> Plan | Report:
     """Return the plan of an archive, or the report of a run that cannot begin.
 
-    If `begins_anew`, or if an interrupted plan left records, all but the report and page are
-    deleted.
+    If `begins_anew`, or if an interrupted plan left records, only the report and page are kept.
     """
     try:
         tail = archive.tail or _read_tail(request, archive.pin, context, calls)
@@ -374,8 +371,7 @@ def settle_failed(  # noqa: PLR0913 - all known facts
             return None
         return recorded, False
     # A FAILED report replaces a FAILED report that was finished before the execution began. Other
-    # verdicts follow from the records, so they replace only a worse verdict (0.0: never an equal
-    # one).
+    # verdicts follow from the records, so they replace only a worse one (0.0: never an equal one).
     outdated_until = began if report.verdict is Verdict.FAILED else 0.0
     return write_report(replace(report, finished=ended), records, outdated_until, renderer=context)
 
@@ -430,8 +426,7 @@ def _end_run(
         stop: why the run ends early; None: nothing stopped it.
     """
     # From the second round on, tasks are repeated, so earlier attempts may have left uploads. After
-    # a stop, these uploads remain: `resume` aborts them, and continues the uploads of split
-    # members.
+    # a stop, they remain: `resume` aborts them, and continues the uploads of split members.
     if state.round and stop is None:
         abort_leftover_uploads(step, results.large, results.uploads)
     if stop is not None and stop.verdict is Verdict.SOURCE_CHANGED:  # cannot be resumed

@@ -49,7 +49,7 @@ def first_budget(tuning: Tuning) -> Budget:
 def subtract_run(budget: Budget, report: Report, context: Context) -> Budget:
     """Return the budget that a nested run leaves for the runs below it.
 
-    Members and bytes are those of the run's plan, not of its outcomes. A repeated run therefore
+    Members and bytes are taken from the run's plan, not from its outcomes. A repeated run therefore
     leaves the same budget, and the runs below it have the same options and ids.
 
     Args:

@@ -35,7 +35,7 @@ def next_command(
         f"s3unzip resume {report.run}{environment_options(environment, connections)}"
     )
     # `resume` on this machine needs the record `RUN`. If that record is damaged or lost, the report
-    # has a message from `RunRecords` with the words below.
+    # contains a message from `RunRecords` with the words below.
     if f"its record {RUN} is" in (report.message or "") and not environment:
         continuation = repeat_command(report, connections)
     match report.verdict:
