@@ -424,15 +424,15 @@ class S3Destination(Destination):
         except s3_errors() as error:
             raise self._explain_failed_copy(error, upload, source, version) from None
         copied_part = _require_field(answer, "CopyPartResult", upload.key)
-        checksum = copied_part.get("ChecksumCRC32", "")  # not every server sends it
+        checksum = copied_part.get("ChecksumCRC32")  # not every server sends it
         # The caller compares a checksum. Without one, at least the size of the part is checked.
-        if not checksum and not self._may_have_size(upload, number, span.length):
+        if checksum is None and not self._may_have_size(upload, number, span.length):
             raise StorageError(f"{upload.key}: the server copied a range that was not requested")
         return Part(
             number,
             _require_field(copied_part, "ETag", upload.key),
             size=span.length,
-            crc32=_decode_checksum(checksum),
+            crc32=_decode_checksum(checksum or ""),
             checksum_crc32=checksum,
         )
 
