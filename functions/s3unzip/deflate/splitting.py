@@ -1,12 +1,12 @@
 """Inflate one stream in segments: locate the boundaries, then scan, link and inflate the segments.
 
-A segment can copy bytes from its window, the last 32 KiB of the output before the segment. The
-worker that scans the segment does not have this window. Therefore `scan_bits` inflates the segment
-twice, with two invented windows that differ at every position. If a byte is equal in both outputs,
-its value is known. If it differs, the two values together encode the position in the window from
-which the byte was copied. The second inflation stops as soon as the last 32 KiB of both outputs are
-equal, because the outputs cannot differ after that. Segment 0 has no window, so it is inflated only
-once.
+A segment can copy bytes from its window, the last 32 KiB of the output before the segment. This
+window is not available to the worker that scans the segment. Therefore `scan_bits` inflates the
+segment twice, with two invented windows that differ at every position. If a byte is equal in both
+outputs, its value is known. If it differs, the two values together encode the position in the
+window from which the byte was copied. The second inflation stops as soon as the last 32 KiB of both
+outputs are equal, because the outputs cannot differ after that. Segment 0 has no window, so it is
+inflated only once.
 
 Rules:
 
@@ -78,10 +78,10 @@ class ScannedSegment(Record, frozen=True, tag="scanned 3"):
     """
 
     start_bit: int
-    stop_bit: int | None  # None: the end of the stream
+    stop_bit: int | None  # None means the end of the stream
     arrival: Arrival
     first: bytes
-    second: bytes | None = None  # None: equal to `first`
+    second: bytes | None = None  # None if equal to `first`
 
     def resolve(self, window: bytes, history: int) -> bytes:
         """Return the actual last bytes of the output, which are the window of the next segment.
@@ -207,7 +207,7 @@ class LinkedSegment(Record, frozen=True, tag="linked 3"):
     """A segment that can be inflated on its own."""
 
     start_bit: int
-    stop_bit: int | None  # None: the end of the stream
+    stop_bit: int | None  # None means the end of the stream
     span: tuple[int, int]  # bytes [start, stop) of the compressed data that inflating needs
     window: bytes  # the output before the segment, at most the last 32 KiB
     offset: int  # offset of the output in the member

@@ -329,7 +329,7 @@ class DirectoryReader:
         zip64_fields = len(extras.of(ZIP64))
         if zip64_fields > 1:
             self._warn_or_fail("zip64-extra-duplicate", f"{zip64_fields} ZIP64 extra fields")
-        message = "a field has its ZIP64 sentinel, but there is no ZIP64 value for it"
+        message = "a field contains its ZIP64 sentinel, but there is no ZIP64 value for it"
         if sizes.lacks_value and zip64_fields:
             self._warn_or_fail("zip64-extra-malformed", message)
         elif sizes.lacks_value and not self._can_be_actual_size(form, sizes):

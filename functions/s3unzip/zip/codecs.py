@@ -117,8 +117,8 @@ class _SlicedStream:
         self._library = library
         self._decompress = decompress
         self._max_slice = max_slice
-        # Number of bytes that the library will still receive, including `_input`. None: the library
-        # reports unused input.
+        # Number of bytes that the library will still receive, including `_input`; None if the
+        # library reports unused input.
         self._input_left = input_left
         self._input = memoryview(b"")  # bytes that the library has not used
         self._output = memoryview(b"")  # output of the last slice that was not returned yet
@@ -154,7 +154,7 @@ class _SlicedStream:
             self._output = memoryview(self._decompress(bytes(self._input[:length])))
             if self._input_left is None:  # the library reports how much of the slice is unused
                 length -= len(self._library.unused_data)
-            else:  # no such report, so the whole slice counts as used
+            else:  # the library reports nothing, so the whole slice counts as used
                 self._input_left -= length
             self._input = self._input[length:]
         output = self._output[:max_length]

@@ -84,7 +84,7 @@ def locate_directory(
     is_wrapped = False
     if prefix:
         is_wrapped = yield from _check_prefix(archive, prefix, end)
-    if is_wrapped:  # what seemed to be a prefix was the missing upper bits
+    if is_wrapped:  # the apparent prefix was only the missing upper bits of the offsets
         prefix = 0
     return DirectoryLocation(
         start=start,

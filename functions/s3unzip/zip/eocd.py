@@ -419,7 +419,7 @@ def _find_zip64_record(archive: ArchiveBytes, declared_at: int, locator_at: int)
 def _check_zip64_length(archive: ArchiveBytes, raw: bytes, record_at: int, locator_at: int) -> None:
     """Refuse a ZIP64 end record that does not end at its locator; `raw` contains its first bytes.
 
-    libgsf includes the first `ZIP64_LEAD` bytes in the length of the record. This causes only a
+    libgsf includes the first `ZIP64_LEAD` bytes in the length of the record, which causes only a
     warning.
     """
     stop = record_at + ZIP64_LEAD + int.from_bytes(raw[4:ZIP64_LEAD], "little")
@@ -488,7 +488,7 @@ def _guess_format(archive: ArchiveBytes) -> Reads[str]:
 def _follows_directory(window: bytes, at: int) -> bool:
     """Return whether a directory header, or a ZIP64 locator, ends at `at`."""
     header_at = window.rfind(CENTRAL_SIGNATURE, 0, at)
-    # The bytes of a locator are the last ones before `at`, and begin with its signature.
+    # A locator occupies the last bytes before `at`, and begins with its signature.
     return window[:at][-ZIP64_LOCATOR_LENGTH:].startswith(ZIP64_LOCATOR_SIGNATURE) or (
         header_at >= 0 and find_header_stop(window, header_at) == at
     )

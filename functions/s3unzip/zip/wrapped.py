@@ -44,8 +44,8 @@ def place_after(offset: int, stop: int) -> int:
 def guess_size(low_bits: int, compressed: int) -> int:
     """Return the smallest plausible size of a member; `low_bits` are the lower 32 bits of the size.
 
-    `compressed` is the full length of the compressed data, in bytes. If it is below 4 GiB, the size
-    is rarely wrapped.
+    `compressed` is the full length of the compressed data, in bytes. If this length is below 4 GiB,
+    the size is rarely wrapped.
     """
     # Some writers flush so often that deflate doubles the length.
     min_size = compressed // 2
@@ -61,11 +61,11 @@ def guess_size(low_bits: int, compressed: int) -> int:
 def find_long_members(table: HeaderTable, start: int) -> Reads[dict[int, int]]:
     """Return how many 4 GiB wraps to add to each long member's length, by header number.
 
-    `table` has at least one header. Its offsets are the smallest possible offsets, and the
-    directory begins at `start`. The function first looks for the local headers before and after
-    each multiple of 4 GiB. They show that the directory is in the order of the offsets, and they
-    divide the headers into spans. Then each span is halved until it contains only one member, or
-    until all of its members have their declared lengths.
+    `table` contains at least one header. The offsets in it are the smallest possible offsets, and
+    the directory begins at `start`. The function first looks for the local headers before and after
+    each multiple of 4 GiB. These headers show that the directory is in the order of the offsets,
+    and divide it into spans. Then each span is halved until it contains only one member, or until
+    all of its members have their declared lengths.
 
     Raises:
         RejectedError: the local headers do not prove that there is only one interpretation.
