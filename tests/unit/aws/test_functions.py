@@ -44,6 +44,7 @@ from s3unzip.aws.telemetry import (
 from s3unzip.errors import AccessDeniedError, NotFoundError, ServiceFaultError, UsageError
 from s3unzip.model import (
     Location,
+    OnConflict,
     Pin,
     Report,
     Requests,
@@ -75,6 +76,21 @@ VARIABLES: dict[str, str] = {
     Variable.TUNING: '{"max_workers": 7}',
     Variable.LIMITS: '{"members": 9}',
 }
+
+
+def test_worker_is_what_the_variables_say() -> None:
+    """Each variable ends where it belongs."""
+    worker = read_config(VARIABLES)
+    assert (
+        worker.work,
+        worker.environment_defaults.destination,
+        worker.environment_defaults.options.on_conflict,
+    ) == (
+        Location("s3", "work", "s3unzip/"),
+        Location("s3", "out", "members/"),
+        OnConflict.NEVER,
+    )
+    assert (worker.tuning.max_workers, worker.limits.members, worker.max_cost) == (7, 9, None)
 
 
 @pytest.mark.parametrize(
