@@ -155,4 +155,4 @@ def test_a_server_that_wants_buckets_in_host_names(
     assert aws.buckets["out"].objects.keys() == NAMES | {"in/a.zip"}
     assert {asked.method for asked in aws.asked} == {"GET", "POST", "PUT"}
     program.run("verify", source, target, *words).ends(0)
-    program.run("resume", "latest").says("COMPLETED already")
+    program.run("resume", "latest").says("already COMPLETED")

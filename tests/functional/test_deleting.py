@@ -83,7 +83,7 @@ def test_more_extra_objects_than_the_number_are_kept(place: Place) -> None:
     place.site("--delete-extra", "11").ends(
         1,
         "12 objects (60 B) are not members of the archive",
-        "nothing is deleted, because --delete-extra is 11",
+        "nothing is deleted, because --delete-extra allows only 11",
     )
     assert len(place.names) == 12 + len(MEMBERS)
     place.site("--delete-extra", "1000", answer="n\n").says("and 2 more; --dry-run lists them all")

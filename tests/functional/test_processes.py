@@ -273,7 +273,9 @@ def test_abort_stops_the_process_that_works_on_a_run(program: Program, workers: 
         assert process.returncode == 130
         assert f"continue with: s3unzip resume {run}" in told
         assert "s3unzip abort" in program.run("show").out
-        assert program.run("abort", run).out.startswith(f"{run}: it has ended FAILED; 0 incomplete")
+        assert program.run("abort", run).out.startswith(
+            f"{run}: it has ended with verdict FAILED; 0 incomplete"
+        )
         program.run("runs", "--prune", "0").prints("0 runs removed").says("1 older run stays")
         assert program.run("resume", run, "-w", "1").code == 0
     assert len(program.files("out/a")) == MEMBERS
@@ -288,7 +290,7 @@ def test_ctrl_c_stops_several_archives_and_says_how_to_go_on(program: Program) -
         told = slow.stop(process)
     assert process.returncode == 130
     assert re.search(
-        "stopped: [12] of 3 archives finished; (.*; )?([12] archives? had not begun|next archive):",
+        "stopped: [12] of 3 archives finished; (.*; )?([12] archives? not started|next archive):",
         told,
     )
     assert "\\n" not in told

@@ -160,9 +160,9 @@ def test_the_report_of_an_ended_run_is_shown(program: Program, run: str) -> None
     assert page.name == "report.html"
     assert "Completed." in page.read_text(encoding="utf-8")
     for words in ((), ("--failed",)):
-        program.run("resume", "latest", *words).ends(0, "COMPLETED already, nothing is left to do")
+        program.run("resume", "latest", *words).ends(0, "already COMPLETED, nothing is left to do")
     assert program.run("abort", "latest").out == (
-        f"{run}: it has ended COMPLETED; 0 incomplete uploads dropped\n"
+        f"{run}: it has ended with verdict COMPLETED; 0 incomplete uploads dropped\n"
     )
 
 
@@ -184,9 +184,14 @@ def test_a_page_that_was_not_written_is_made(program: Program, s3: memory_server
             "abort latest",
             "run.json",
             6,
-            "it has ended COMPLETED_WITH_ERRORS, but its incomplete up",
+            "it has ended with verdict COMPLETED_WITH_ERRORS, but its incomplete up",
         ),
-        ("abort latest", "rounds/00.jsonl", 6, "it has ended COMPLETED_WITH_ERRORS, but its i"),
+        (
+            "abort latest",
+            "rounds/00.jsonl",
+            6,
+            "it has ended with verdict COMPLETED_WITH_ERRORS, but its i",
+        ),
     ],
 )
 def test_a_damaged_record_hides_no_verdict(
@@ -348,7 +353,9 @@ def test_verify_names_the_differences(program: Program) -> None:
     out = program.folder / "out/a"
     (out / "f003.txt").unlink()
     (out / "f004.txt").write_bytes(b"#004" * 4 + b"wxyz")
-    program.run("verify", "a.zip", "out").ends(1).prints("98 equal, 1 missing, 1 of other content")
+    program.run("verify", "a.zip", "out").ends(1).prints(
+        "98 equal, 1 missing, 1 with different content"
+    )
     (deep,) = program.run("verify", "a.zip", "out", "--deep", "--json").lines
     assert deep["counts"] == {"missing": 1, "crc": 1}
     shutil.rmtree(out)

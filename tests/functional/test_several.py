@@ -194,7 +194,9 @@ def test_the_password_is_asked_for_once(
     answers = ["secret", "\udcfc"]
     monkeypatch.setattr("getpass.getpass", lambda _: answers.pop())
     words = ("run", "in/a.zip", "in/b.zip", "out", "--password-file", "-", *dry_run)
-    program.run(*words, answer="").ends(2, "--password-file -: not UTF-8; write the password into")
+    program.run(*words, answer="").ends(
+        2, "--password-file -: the password is not UTF-8; write it into"
+    )
     program.run(*words, answer="").ends(0)
     assert not answers
 

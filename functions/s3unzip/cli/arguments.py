@@ -54,7 +54,7 @@ EXAMPLES = {PAIR: "NAME=VALUE", TYPE: "GLOB=TYPE, like '*.csv=text/csv'"}
 
 
 class Arguments(Struct, frozen=True):
-    """The values of a command's parameters; a parameter that the command lacks has its default."""
+    """The values of a command's parameters; parameters of other commands keep their defaults."""
 
     values: dict[str, Any] = {}  # all values of the command, including the options of a run
 
@@ -65,7 +65,7 @@ class Arguments(Struct, frozen=True):
         tuple[str, ...],
         RunOption(
             "SRC...",
-            "Archives: s3://bucket/key, a path, http(s)://...; a folder, a prefix, a glob.",
+            "Archives: s3://bucket/key, a path, http(s)://...; a folder, a prefix or a glob.",
         ),
     ] = ()
     dest: Annotated[str, RunOption("DEST", "Where members go: s3://bucket/prefix or a folder.")] = (
@@ -74,7 +74,7 @@ class Arguments(Struct, frozen=True):
     names: Annotated[
         tuple[str, ...], RunOption("MEMBER...", "Names as ls shows them, folders/ or globs.")
     ] = ()
-    run: Annotated[str, RunOption("RUN", "A run's id, the beginning of one, or latest.")] = ""
+    run: Annotated[str, RunOption("RUN", "A run id, its first characters, or latest.")] = ""
     prefix: Annotated[
         str | None,
         RunOption(
@@ -87,7 +87,7 @@ class Arguments(Struct, frozen=True):
         str | None,
         RunOption(
             "--password-file FILE",
-            "File with the password of encrypted members; - asks for it; "
+            "File that contains the password for encrypted members; - prompts for it; "
             f"or set {PASSWORD_VARIABLE}.",
             HelpSection.ODD,
         ),
@@ -104,7 +104,7 @@ class Arguments(Struct, frozen=True):
         str | None,
         RunOption(
             "--after-success ACTION",
-            "Delete the archive, or tag=NAME=VALUE, if all of it is extracted.",
+            "Once everything is extracted, delete the archive (delete) or tag it (tag=NAME=VALUE).",
             HelpSection.AFTERWARDS,
         ),
     ] = None
@@ -135,7 +135,7 @@ class Arguments(Struct, frozen=True):
     ] = None
     max_cost: Annotated[
         float | None,
-        RunOption("--max-cost NUMBER", "Exit with 2 if the estimate is above NUMBER dollars."),
+        RunOption("--max-cost NUMBER", "Exit with code 2 if the estimate exceeds NUMBER dollars."),
     ] = None
     json: Annotated[bool, RunOption("--json", "Print JSON on stdout.")] = False
     quiet: Annotated[
@@ -147,11 +147,13 @@ class Arguments(Struct, frozen=True):
     platform: Annotated[
         str | None,
         RunOption(
-            "--on TEXT", "Estimate for aws or local; default: local.", known_values=("aws", "local")
+            "--on TEXT",
+            "Platform of the estimate: aws or local; default: local.",
+            known_values=("aws", "local"),
         ),
     ] = None
     deep: Annotated[
-        bool, RunOption("--deep", "Read every object; trust no record and no stored CRC-32.")
+        bool, RunOption("--deep", "Read every object; ignore records and stored CRC-32 values.")
     ] = False
     no_records: Annotated[
         bool, RunOption("--no-records", "Ignore what runs recorded about the objects.")
@@ -169,7 +171,7 @@ class Arguments(Struct, frozen=True):
         str | None,
         RunOption(
             "--objects FILE",
-            "Write a JSON line for each object: its key and what proves its content.",
+            "Write a JSON line for each object: its key, and the proof or the difference.",
         ),
     ] = None
     max_runs: Annotated[int, RunOption("--limit N", "How many runs to list.", minimum=1)] = 50
@@ -191,8 +193,8 @@ class Arguments(Struct, frozen=True):
         bool,
         RunOption(
             "--missing",
-            "Only archives without a verdict: queue those without a run, and resume the runs of "
-            "the others.",
+            "Handle only archives without a verdict: queue those without a run, and resume the "
+            "runs of the others.",
         ),
     ] = False
     days: Annotated[
@@ -245,7 +247,7 @@ class Arguments(Struct, frozen=True):
         return values
 
     def _password_source(self) -> str | None:
-        """Return the source of the password, as the run records it; None: there is no password."""
+        """Return the source of the password, as the run records it; None if there is none."""
         match self.password_file:
             case None if os.environ.get(PASSWORD_VARIABLE):
                 return f"variable:{PASSWORD_VARIABLE}"
@@ -257,7 +259,7 @@ class Arguments(Struct, frozen=True):
                 return f"file:{path}"
 
     def password(self) -> bytes | None:
-        """Return the password of encrypted members, or None if no password is given."""
+        """Return the password for encrypted members, or None if no password is given."""
         if self.password_file is None:
             return os.environb.get(os.fsencode(PASSWORD_VARIABLE)) or None
         name = f"--password-file {self.password_file}"
@@ -317,15 +319,15 @@ class Arguments(Struct, frozen=True):
         return config
 
     def _choose_endpoint(self) -> str | None:
-        """Return the S3 server's URL: from the option, else an environment variable, if any."""
-        url: str | None = self.values.get("endpoint_url")  # given, or from AWS_ENDPOINT_URL
+        """Return the URL of the S3 server, from the option or else from the environment, if set."""
+        url: str | None = self.values.get("endpoint_url")  # from the option or AWS_ENDPOINT_URL
         source = click.get_current_context().get_parameter_source("endpoint_url")
         if source is ParameterSource.COMMANDLINE:
             return url
         if os.environ.get(IGNORE_VARIABLE, "").lower() == "true":
             return None
-        # As in botocore, the environment variable for S3 alone replaces AWS_ENDPOINT_URL. This is
-        # not done with --env, because the URL is then also used for other services, such as SQS.
+        # As in botocore, the variable that is specific to S3 overrides AWS_ENDPOINT_URL. It is
+        # ignored with --env, because the URL is then also used for other services, such as SQS.
         if self.env:
             return url
         return os.environ.get(S3_ENDPOINT_VARIABLE) or url
@@ -367,7 +369,7 @@ def _ask_password(name: str) -> bytes:
     try:
         secret = getpass.getpass("Password: ").encode()
     except UnicodeError:
-        raise UsageError(f"{name}: not UTF-8; write the password into a file") from None
+        raise UsageError(f"{name}: the password is not UTF-8; write it into a file") from None
     if not secret:
         raise UsageError(f"{name}: no password was given")
     return secret
@@ -376,7 +378,7 @@ def _ask_password(name: str) -> bytes:
 def globs_of(names: Iterable[str]) -> tuple[str, ...]:
     """Return a glob for each argument; a leading slash anchors names at the root of the archive.
 
-    An empty argument, such as that of a shell variable that is not set, matches nothing.
+    An empty argument, for example from an unset shell variable, matches nothing.
     """
     return tuple(f"/{name}" if name and not has_wildcards(name) else name for name in names)
 
@@ -404,11 +406,11 @@ def _read_pairs(option: RunOption, texts: Iterable[str]) -> dict[str, str]:
 
 @contextmanager
 def hint_at_prefix_if_missing(source: Location) -> Iterator[None]:
-    """Add a hint to the error of a missing object: its key may have been meant as a prefix."""
+    """Add a hint to the error for a missing object: the key may have been meant as a prefix."""
     try:
         yield
     except NotFoundError as error:
-        # A key with a suffix is usually that of a file, not a prefix.
+        # A key with a suffix usually names a file; it is not a prefix.
         may_be_prefix = source.store.has_prefixes and "." not in source.key.rpartition("/")[2]
         # An error that does not name the source is about another missing object.
         if may_be_prefix and str(source) in str(error):

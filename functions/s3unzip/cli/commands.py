@@ -50,7 +50,7 @@ def _check_maximum(context: click.Context, parameter: click.Parameter, number: A
     return number
 
 
-MAX_NUMBER = 1_000_000_000  # more than any count, time or price that makes sense
+MAX_NUMBER = 1_000_000_000  # larger than any sensible count, time or price
 RANGES = {int: click.IntRange, float: click.FloatRange}
 PATH = {"type": click.Path(readable=False)}  # shells complete it as a path; any text is accepted
 # Click settings for individual parameters, in addition to those from their declarations.
@@ -95,7 +95,7 @@ class _GroupedCommand(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
         sections = {name: option.section for name, option in DECLARED.items()}
-        for section in (*HelpSection, None):  # None is for options without a section, and --help
+        for section in (*HelpSection, None):  # None selects --help and options without a section
             records = [
                 option.get_help_record(ctx)
                 for option in options
@@ -103,7 +103,7 @@ class _GroupedCommand(click.Command):
             ]
             if records:
                 with formatter.section(section or "Options"):
-                    formatter.write_dl(list(filter(None, records)))  # hidden options have none
+                    formatter.write_dl(list(filter(None, records)))  # None: a hidden option
 
 
 def command(
@@ -187,5 +187,5 @@ def _start_logging(verbose: int) -> None:
         os.environ[process_setup.LOG_LEVEL] = "info" if verbose == 1 else "debug"
     level = os.environ.get(process_setup.LOG_LEVEL)
     if level and level.lower() not in LEVELS:
-        raise UsageError(f"{process_setup.LOG_LEVEL}={level}: is not one of {', '.join(LEVELS)}")
+        raise UsageError(f"{process_setup.LOG_LEVEL}={level}: must be one of {', '.join(LEVELS)}")
     process_setup.start_logging()

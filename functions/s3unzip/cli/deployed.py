@@ -40,7 +40,7 @@ class Submission(Struct, frozen=True):
     size: int  # total size in bytes
     outside: int  # archives skipped because no trigger of the environment covers them
     ended: int  # archives skipped because they have a verdict
-    dollars: float  # estimated cost, from the sizes
+    dollars: float  # cost estimated from the sizes
     queued: int = 0
     routes: dict[str, int] = {}  # number of archives for each route
 
@@ -61,18 +61,20 @@ class Diagnosis(Struct, frozen=True):
 def submit(arguments: Arguments) -> int:
     """Queue archives that are already in the ingest bucket.
 
-    The same command can be given again: no second run starts for an archive whose run has begun
-    or ended.
+    It is safe to repeat the command: no second run starts for an archive whose run has begun or
+    ended.
 
-    With --missing, compares the ingest bucket with the runs, and queues or resumes the archives
-    whose event or verdict never arrived. Also finds archives that should have been deleted or
-    tagged after their runs (``[after_success]``), but were not. SRC may be left out.
+    With --missing, compares the ingest bucket with the runs, queues the archives whose events never
+    arrived, and resumes the runs that never reached a verdict. Also finds archives that should have
+    been deleted or tagged after their runs (``[after_success]``), but were not. SRC may be left
+    out.
 
     Exit code: 0 queued, 1 the user declined, 2 invalid request or above --max-cost. With --missing:
-    0 every archive has its verdict, is being extracted or was started now, 1 some archives remain.
+    0 if every archive has a verdict, is being extracted or has just been started; 1 if some
+    archives remain.
     """
     if arguments.days is not None and not arguments.missing:
-        raise UsageError("submit: --days is for --missing")
+        raise UsageError("submit: --days can be given only with --missing")
     if not arguments.sources and not arguments.missing:
         raise UsageError("submit: name archives (SRC), or give --missing")
     if not (arguments.yes or arguments.dry_run or sys.stdin.isatty()):
@@ -95,11 +97,11 @@ def _submit_named(arguments: Arguments, runs: DeployedRuns) -> int:
     if may_queue:
         submission = replace(submission, queued=_queue(runs, keys))
     else:
-        explanation = ""  # none is needed with --dry-run, or if the user declined
+        explanation = ""  # not needed with --dry-run, or if the user declined
         if submission.ended and not keys:
-            explanation = f": every archive has its verdict: s3unzip runs{runs.env_options}"
+            explanation = f": every archive already has a verdict: s3unzip runs{runs.env_options}"
         elif not keys:
-            explanation = f": there is no archive that {runs.environment} takes"
+            explanation = f": no archive was found that {runs.environment} accepts"
         sys.stderr.write(f"nothing is queued{explanation}\n")
     if arguments.json:
         print_json(submission)
@@ -129,7 +131,8 @@ def _prepare_submission(names: Sequence[str], runs: DeployedRuns) -> tuple[Submi
 def _print_submission(submission: Submission) -> None:
     text = (
         f"{show_count(submission.archives, 'archive')} to extract, "
-        f"{show_bytes(submission.size)}, about {show_dollars(submission.dollars)} by their sizes"
+        f"{show_bytes(submission.size)}, about {show_dollars(submission.dollars)} "
+        "(estimated from their sizes)"
     )
     if submission.routes:
         text += "; by route: " + ", ".join(
@@ -138,19 +141,19 @@ def _print_submission(submission: Submission) -> None:
     if submission.ended:
         text += f"; left out: {submission.ended:,} with a verdict"
     if submission.outside:
-        text += f"; left out: {submission.outside:,} that {submission.environment} does not take"
+        text += f"; left out: {submission.outside:,} that {submission.environment} does not accept"
     sys.stdout.write(f"{text}\n")
 
 
 def _may_start(verb: str, arguments: Arguments, *, count: int, dollars: float) -> bool:
-    """Return whether to queue or start `count` archives, if any; ask unless an option decides.
+    """Return whether to queue or start `count` archives; ask the user unless an option decides.
 
     Raises:
         BudgetError: the estimate is above ``--max-cost``.
     """
     limit = arguments.max_cost
     if limit is not None and dollars > limit:
-        # Both amounts have enough digits to tell them apart.
+        # Both amounts are shown with enough digits to tell them apart.
         raise BudgetError(
             f"the estimate is {show_dollars(dollars, limit)} for {show_count(count, 'archive')}, "
             f"above the limit of {show_dollars(limit, dollars)}. Nothing is queued: raise "
@@ -164,7 +167,7 @@ def _may_start(verb: str, arguments: Arguments, *, count: int, dollars: float) -
 def _queue(runs: DeployedRuns, keys: list[str]) -> int:
     """Queue an event for each key of the ingest bucket; return the number of events queued.
 
-    The events have the time of this call, so the duration of a run excludes the time before it.
+    The events contain the time of this call, so a run's duration excludes the time before the call.
     """
     queued = 0
     try:
@@ -209,8 +212,8 @@ def _submit_missing(arguments: Arguments, runs: DeployedRuns) -> int:
             start_missing(runs, startable)
         except KeyboardInterrupt:
             raise InterruptedRunError(
-                f"stopped; some of {show_count(count, 'archive')} may have been started: the same "
-                "command lists and starts the others"
+                f"stopped; some of {show_count(count, 'archive')} may have been started: repeat "
+                "the command to list and start the others"
             ) from None
         missing = replace(missing, started=count)
         sys.stderr.write(f"{count:,} started: s3unzip runs{runs.env_options}\n")
@@ -246,9 +249,9 @@ def _print_missing(missing: MissingArchives, env_options: str) -> None:
 
 @command(f"env {SERVER_OPTIONS} no_canary wait json", env=REQUIRED)
 def doctor(arguments: Arguments) -> int:
-    """Check a deployed environment, and say what to do.
+    """Check a deployed environment, and advise how to fix problems.
 
-    Exit code: 0 all is well or there are only warnings, 1 a check failed.
+    Exit code: 0 all checks passed, perhaps with warnings; 1 a check failed.
     """
     checks = []
     for check in diagnose(

@@ -1,4 +1,4 @@
-"""Commands that write nothing: ``ls``, ``cat``, ``test``, ``verify``."""
+"""Commands that only read: ``ls``, ``cat``, ``test``, ``verify``."""
 
 import re
 import sys
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 NOT_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 DIFFERENCES = {
     "missing": "missing",
-    "size": "of another size",
-    "crc": "of other content",
+    "size": "with a different size",
+    "crc": "with different content",
     "no-crc": "without zip-crc32",
     "extra": "extra",
 }
@@ -73,7 +73,7 @@ class ListedMember(Struct, frozen=True, omit_defaults=True):
     mtime: int | None = None  # Unix seconds
     offset: int | None = None  # byte offset of the local header in the archive
     problem: str | None = None  # code of the check that refuses the member
-    message: str | None = None  # what was found, in words
+    message: str | None = None  # description of the problem
 
 
 def _open_archive(arguments: Arguments) -> Archive:
@@ -91,7 +91,7 @@ def _open_archive(arguments: Arguments) -> Archive:
 
 @command(
     f"src names {MEMBER_OPTIONS} {ARCHIVE_OPTIONS} {SOURCE_OPTIONS} json",
-    names={"metavar": "[MEMBER]...", "help": "Only these: names, folders/ or globs."},
+    names={"metavar": "[MEMBER]...", "help": "List only these: names, folders/ or globs."},
 )
 def ls(arguments: Arguments) -> int:
     """List an archive's members; only its directory is read."""
@@ -109,7 +109,7 @@ def ls(arguments: Arguments) -> int:
 
 
 def _list_member(member: ArchiveMember) -> ListedMember:
-    """Return the JSON line for a member; a refused member has only name, sizes and a problem."""
+    """Return the JSON line for a member; a refused one has only a name, sizes and a problem."""
     problem = member.problem
     if problem is not None:
         return ListedMember(
@@ -155,7 +155,7 @@ def _print_members(members: Iterable[ArchiveMember]) -> Counter[str]:
 
 
 def _member_row(member: ArchiveMember) -> str:
-    """Return the row of a member; for a refused member, it ends with the code of the problem."""
+    """Return the row for a member; the row for a refused member ends with the problem's code."""
     name = printable_name(member.name)
     if member.problem is not None:
         return (
@@ -215,7 +215,7 @@ def test(arguments: Arguments) -> int:
     from s3unzip.stores.open import NOWHERE
 
     source = parse_source(arguments.src)
-    # The report names members by their keys, so the keys are the names as `ls` shows them.
+    # The report names members by their keys, so use the names that `ls` shows as the keys.
     request = Request(source, NOWHERE, replace(arguments.options(), key_template="{member}"))
     arguments.check_locations(source)
     display = RunDisplay(quiet=arguments.quiet)
@@ -251,9 +251,9 @@ def test(arguments: Arguments) -> int:
 def verify(arguments: Arguments) -> int:
     """Compare the objects in DEST with the archive.
 
-    An object in S3 that a run of this machine, or of the environment, wrote is read only if it has
-    been replaced since. Other objects in S3 are compared by S3's own checksum or by the CRC-32 in
-    their metadata.
+    An object in S3 that was written by a run on this machine, or in the environment, is read only
+    if it has been replaced since. Other objects in S3 are compared by S3's own checksum or by the
+    CRC-32 in their metadata.
 
     Exit code: 0 all equal, 1 something is missing, different or extra.
     """
@@ -293,7 +293,7 @@ def verify(arguments: Arguments) -> int:
 
 @contextmanager
 def _open_objects_file(name: str | None) -> Iterator[Callable[[object], object] | None]:
-    """Yield a function that writes a value to the file `name` as JSON; None without a name."""
+    """Yield a function that writes a value as JSON to the file `name`; None if `name` is None."""
     if name is None:
         yield None
         return
@@ -333,5 +333,5 @@ def print_verification(verification: "s3unzip.Verification", out: TextIO) -> Non
         text = ", ".join(f"{label}{fact}" for label, fact in facts if fact is not None)
         out.write(f"  {difference.kind:8} {printable_name(difference.key)}: {text}\n")
     not_listed = sum(counts.values()) - len(verification.differences)
-    if not_listed:  # --list limits each kind by itself, so the largest count is enough
+    if not_listed:  # --list limits each kind separately, so the largest count is enough
         out.write(f"  and {not_listed:,} more: --list {max(counts.values())} lists them all\n")

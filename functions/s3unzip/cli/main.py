@@ -1,4 +1,4 @@
-"""The ``s3unzip`` program: how commands are listed, started and ended, and advice on typos."""
+"""The ``s3unzip`` program: lists, starts and ends commands, and gives advice on typos."""
 
 import os
 import re
@@ -36,10 +36,10 @@ COMMANDS = {
     "watch": ("runs", "Follow a run until it ends; the exit code is that of its verdict."),
     "runs": ("runs", "List runs, the latest first."),
     "show": ("runs", "Print the report of a run; the exit code is that of its verdict."),
-    "resume": ("runs", "Continue a run: do the tasks that are not complete."),
+    "resume": ("runs", "Continue a run: complete its remaining tasks."),
     "abort": ("runs", "Stop a run and drop its incomplete uploads."),
     "submit": ("deployed", "Queue archives that are already in the ingest bucket."),
-    "doctor": ("deployed", "Check a deployed environment, and say what to do."),
+    "doctor": ("deployed", "Check a deployed environment, and advise how to fix problems."),
 }
 # Commands of other tools and of earlier versions, mapped to the equivalent commands here.
 OTHER_NAMES = {
@@ -118,13 +118,13 @@ def main(arguments: Sequence[str]) -> NoReturn:
     if threading.current_thread() is not threading.main_thread():
         sys.exit(
             _print_error(
-                "a command needs the main thread, for its signals; in other threads call "
+                "a command must run in the main thread, to handle signals; in other threads, call "
                 "s3unzip.extract, open_archive or verify",
                 click.UsageError.exit_code,
             )
         )
     stopping = Stopping()
-    code = 0  # used if the reader of the output exits before the command has an exit code
+    code = 0  # used if the reader of the output exits before the command returns an exit code
     try:
         with stopping.like_ctrl_c():
             code = _invoke(list(arguments))

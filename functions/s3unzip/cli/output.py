@@ -25,7 +25,7 @@ from s3unzip.settling.next_command import FAILURES_SHOWN, environment_options, n
 from s3unzip.stores.config import StoreConfig, runs_home
 from s3unzip.stores.ports import StoredObject
 
-# Matches a message that names another file format; its only group is this format.
+# Matches a message that names another file format; its only group captures that format.
 OTHER_FORMAT = re.compile(r"the first bytes look like (?!a ZIP archive|text|no format)(.+)")
 EXTRA_SHOWN = 10  # number of objects to list before asking whether to delete them
 SOUNDNESS = {Verdict.COMPLETED: "SOUND", Verdict.COMPLETED_WITH_ERRORS: "NOT SOUND"}
@@ -39,14 +39,14 @@ def print_report(
     show_rates: bool = True,
     connections: StoreConfig | None = None,
 ) -> None:
-    """Print the verdict, the totals, the reasons for failures, the page and the next command.
+    """Print the verdict, the totals, the reasons for failures, the page path and the next command.
 
     Args:
         report: the report of the run.
         out: the stream to print to.
         environment: the environment of the run. None means this machine.
         show_rates: whether to print the duration, and members and bytes per second.
-        connections: the options that reach the run's stores, or the environment.
+        connections: the options with which commands reach the run's stores or the environment.
     """
     env_options = environment_options(environment, connections)
     _print_verdict(report, _title(report), out)
@@ -72,9 +72,9 @@ def _title(report: Report) -> str:
 
 
 def print_test(report: Report, out: TextIO) -> None:
-    """Print whether all members of an archive are sound, and why any of them are not.
+    """Print whether all members of an archive are sound and, if not, why.
 
-    A test is not kept as a run, so the advice does not include a command to continue it.
+    A test is not recorded as a run, so the advice does not include a command to continue it.
     """
     _print_verdict(
         report, f"{SOUNDNESS.get(report.verdict, report.verdict.value)}  {report.source}", out
@@ -113,8 +113,8 @@ def _advise(
     Args:
         code: the code of a failed check or of a fault.
         run: the id of the run.
-        env_options: the options that select the run's environment. None means that there is no run,
-            so the advice leaves out the command to continue it.
+        env_options: the options that select the run's environment. None means that there is no run
+            to continue, so the advice leaves out the command for that.
         message: the message of a finding, which can name the format of a file that is not an
             archive.
     """
@@ -152,7 +152,7 @@ def describe_finding(finding: Finding) -> str:
 
 
 def _in_brackets(code: str | None, offset: int | None = None) -> str:
-    """Return a code and an offset in brackets, to end a message; empty without a code."""
+    """Return a code and an offset in brackets to append to a message; empty without a code."""
     if not code:
         return ""
     return f" ({code}{_at_byte(offset)})"
@@ -245,7 +245,7 @@ class RunOutput(RunDisplay):
     With ``--delete-extra``, it also decides whether to delete the objects that are not members.
 
     Args:
-        connections: how the run's stores are reached, for the printed command that repeats the run.
+        connections: the options with which the printed next command reaches the run's stores.
         show_rates: whether to print the rates of the run.
         max_deleted: maximum number of objects that ``--delete-extra`` may delete.
     """
@@ -278,7 +278,8 @@ class RunOutput(RunDisplay):
         summary = f"{count} ({size}) {predicate} of the archive"
         if len(extra) > self._max_deleted:
             self.objection = (
-                f"{summary}; nothing is deleted, because --delete-extra is {self._max_deleted:,}"
+                f"{summary}; nothing is deleted, because --delete-extra allows only "
+                f"{self._max_deleted:,}"
             )
         elif sys.stdin.isatty():
             lines = [f"  {printable_name(listed.key)}" for listed in extra[:EXTRA_SHOWN]]
@@ -352,5 +353,5 @@ def shown_connections(config: StoreConfig, *locations: Location) -> StoreConfig:
     location is in S3, all S3 options are left out.
     """
     if not any(location.store.takes_s3_options for location in locations):
-        return StoreConfig(other_hosts=config.other_hosts)  # the only option for web servers
+        return StoreConfig(other_hosts=config.other_hosts)  # the only option that web servers use
     return config.recorded().for_printed_commands()

@@ -90,7 +90,7 @@ def _estimate_in_environment(
     if arguments.platform not in {None, "aws"}:
         raise UsageError(f"--env {arguments.env} is on aws, not on {arguments.platform}")
     settings = arguments.deployed().config
-    defaults = settings.defaults_of(source)  # those of the route of the archive, if any
+    defaults = settings.defaults_of(source)  # of the archive's route, or else of the environment
     destination = defaults.destination
     if arguments.dest:
         destination = parse_destination(arguments.dest)
@@ -114,7 +114,7 @@ def override_options(environment: Options, given: Options) -> Options:
 def _estimate(
     request: Request, platform: Platform, tuning: Tuning, arguments: Arguments
 ) -> Estimate:
-    """Print why members are refused; return the estimate of the other members."""
+    """Print why members are refused; return the estimate for the other members."""
     context = open_context(
         request.options,
         arguments.config(),
@@ -166,14 +166,14 @@ def _print_estimate(estimate: Estimate) -> None:
         sys.stdout.write("\nnothing is billed for this run\n")
     elif cost.unavoidable:
         sys.stdout.write(
-            f"{cost.unavoidable_share:.1%} is for one PUT a member, which every tool needs\n"
+            f"{cost.unavoidable_share:.1%} is for one PUT per member, which every tool needs\n"
         )
 
 
 def _size_rows(sizes: Sequence[Bin]) -> list[tuple[str, ...]]:
     """Return the titles and rows of a histogram of member sizes.
 
-    The bins of the `MAX_BINS` largest sizes have a row each; the smaller sizes share one.
+    Each of the `MAX_BINS` bins with the largest sizes has its own row; smaller sizes share one.
     """
     bins = list(sizes[-MAX_BINS:])
     smaller = sum(span.members for span in sizes[:-MAX_BINS])

@@ -1,9 +1,9 @@
 """The progress of a run on stderr: a live display on a terminal, else a line every few seconds.
 
-The share says how much of the selected members' compressed bytes is done. All bytes of a member
-with an outcome count as done; so do the bytes of a large member that were read so far. Bytes that
-are read again are counted only once. The number of bytes shown is this share of the bytes that the
-run writes.
+The share is the fraction of the selected members' compressed bytes that has been processed. All
+bytes of a member with an outcome count as processed; so do the bytes of a large member that have
+been read so far. Bytes that are read again are counted only once. The number of bytes shown is this
+share of the bytes that the run writes.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from s3unzip.model import Outcome, PlanSummary
 
 RATE_SECONDS = 10.0  # rates are averages over the last ten seconds
-LINE_SECONDS = 5.0  # interval between two lines without a terminal
-# An earlier estimate of the time left would be far off.
+LINE_SECONDS = 5.0  # interval between two lines if there is no terminal
+# Until both minimums are reached, an estimate of the time left would be far off.
 MIN_SECONDS = 5.0  # minimum duration of a phase before the time left is shown
 MIN_SHARE = 0.05  # minimum share of the run before the time left is shown
 WIDE = 70  # width of the narrowest terminal that shows bytes and rates, in columns
-MAX_LIVE_FAILURES = 20  # maximum number printed during the run; the report counts all failures
+MAX_LIVE_FAILURES = 20  # maximum number of failures printed during the run; the report counts all
 EXTRACTING = "extract"
 VERIFYING = "verify"
 PHASE_TITLES = {
@@ -68,7 +68,7 @@ class Figures(NamedTuple):
 
     @property
     def percent(self) -> str:
-        """The share in percent, rounded down so that 100 % means all; empty if unknown."""
+        """The share in percent, rounded down so that 100 % means complete; empty if unknown."""
         if self.share is None:
             return ""
         return f"{math.floor(100 * self.share)}%"
@@ -96,12 +96,12 @@ class RunDisplay(Progress):
         self._quiet = quiet
         self._lock = threading.RLock()
         self.counts: Counter[str] = Counter()
-        self._moments: list[_Moment] = []  # recent ones, for rates
+        self._moments: list[_Moment] = []  # recent moments, for computing rates
         self.plan: PlanSummary | None = None
         self._phase = "plan"
         self._phase_start = time.monotonic()
         self.note = ""  # the last line of the display, about tasks and retries
-        self._trouble = ""  # the last message of `trouble`
+        self._trouble = ""  # the last message that `trouble` printed
         self._failures = 0  # number of failed members; only the first ones are printed
         self._end_display: Callable[[], None] | None = None  # None: nothing is shown
         self._ended = threading.Event()
@@ -120,7 +120,7 @@ class RunDisplay(Progress):
             self._end_display = None
 
     def phase(self, name: str) -> None:
-        """Show that a phase begins: plan, check, scan, link, extract, report or verify."""
+        """Show which phase has started: plan, check, scan, link, extract, report or verify."""
         with self._lock:
             self._phase = name
             self._phase_start = time.monotonic()
@@ -172,13 +172,13 @@ class RunDisplay(Progress):
             if self._phase == VERIFYING and done:
                 return _figures_of_verify(counts, done / elapsed)
             title = PHASE_TITLES.get(self._phase, self._phase)
-            # While large members are scanned, others are extracted: the share that is done grows.
+            # While large members are scanned, others are extracted, so the share grows.
             if plan is None or self._phase not in {"scan", EXTRACTING}:
                 return Figures(title, None, note=self.note)
             # `bytes_done` and `work` are sums of `PlannedMember.work`: compressed bytes and a
             # constant for each member.
             share = min(1.0, max(0.0, counts["bytes_done"] / max(1, plan.work)))
-            # The share does not count scanned bytes, so it cannot tell when a scan will end.
+            # The share does not include scanned bytes, so it does not show when a scan will end.
             has_estimate = (
                 self._phase == EXTRACTING and elapsed >= MIN_SECONDS and MIN_SHARE <= share < 1
             )
@@ -206,14 +206,14 @@ class RunDisplay(Progress):
         )
 
     def _remember(self, moment: _Moment) -> _Moment:
-        """Remember a moment; return the earlier moment from which rates are measured.
+        """Record a moment; return the earlier moment from which rates are measured.
 
         The earlier moment is the most recent one that is more than `RATE_SECONDS` old, or the first
-        one if none is.
+        one if no moment is that old.
         """
         self._moments.append(moment)
         while len(self._moments) > 2 and moment.time - self._moments[1].time > RATE_SECONDS:
-            self._moments.pop(0)  # the next one is old enough, too
+            self._moments.pop(0)  # the next moment is old enough, too
         return self._moments[0]
 
     def _console(self) -> Console:
@@ -258,7 +258,7 @@ class RunDisplay(Progress):
             total=1.0,
             completed=figures.share or 0.0,
             width=10,
-            pulse=figures.share is None,  # an animation in place of an unknown share
+            pulse=figures.share is None,  # an animation if the share is unknown
         )
         failed_style = "dim"
         if self.counts["failed"]:
@@ -285,7 +285,7 @@ def _figures_of_verify(counts: Mapping[str, int], rate: float) -> Figures:
         "comparing",
         share=None,
         members=f"{counts['extracted']:,} equal",
-        failed=f"{counts['failed']:,} not",  # the line is "5 equal, 1 not"
+        failed=f"{counts['failed']:,} not",  # the line reads "5 equal, 1 not"
         size=size,
         rate=f"{rate:,.0f} objects/s",
     )

@@ -63,7 +63,7 @@ def run(arguments: Arguments) -> int:
     """Extract one or more archives on this machine.
 
     SRC is an archive, a folder, a prefix (s3://bucket/in/) or a glob; several may be given.
-    For several archives, the exit code is the highest one.
+    For several archives, the exit code is the highest of their codes.
 
     Exit code: 0 all extracted, 1 some members failed or extra objects remain, 2 invalid request,
     3 archive rejected, 4 archive changed, 5 a service failed (s3unzip resume continues),
@@ -80,7 +80,7 @@ def run(arguments: Arguments) -> int:
         raise UsageError("--delete-extra: is for one archive; run them one by one")
     requests = _make_requests(arguments, stores)
     if arguments.dry_run:
-        password = arguments.password()  # once for all archives: it may prompt the user
+        password = arguments.password()  # only once, because it may prompt the user
         if is_one:
             return _list_decisions(requests[0], arguments, stores, password)
         return max(_list_or_report(request, arguments, stores, password) for request in requests)
@@ -196,7 +196,7 @@ def _list_or_report(
 
 
 class _BatchDisplay(RunDisplay):
-    """Shows how many archives have ended, and the counts of the members of all archives."""
+    """Shows how many archives are finished, and the counts of the members of all archives."""
 
     def __init__(self, archives: int, *, quiet: bool) -> None:
         super().__init__(quiet=quiet)
@@ -207,7 +207,7 @@ class _BatchDisplay(RunDisplay):
         self._start_display()  # later calls have no effect
 
     def planned(self, plan: PlanSummary, elapsed: float = 0.0) -> None:
-        """Keep the counts: they continue from one archive to the next."""
+        """Do not reset the counts, because they are totals over all archives."""
 
     def nested(self, run: NestedRun) -> None:
         if run.is_failure:
@@ -223,7 +223,7 @@ class _BatchDisplay(RunDisplay):
     def figures(self) -> Figures:
         with self._lock:
             counts = Counter(self.counts)
-        seconds = max(time.monotonic() - self._phase_start, 1e-3)  # all archives are one phase
+        seconds = max(time.monotonic() - self._phase_start, 1e-3)  # all archives form one phase
         done = counts["extracted"] + counts["unchanged"] + counts["failed"]
         size = counts["bytes_written"]
         return Figures(
@@ -260,7 +260,7 @@ def _extract_several(requests: Sequence[Request], arguments: Arguments, stores: 
 
 
 def _extract_next(machine: "Machine", request: Request) -> ArchiveEnd:
-    """Extract an archive; put an error into the result, so that the next archive is extracted."""
+    """Extract an archive; return an error in the result, so that the batch can continue."""
     from s3unzip.api.extraction import extract_one
 
     warnings: list[str] = []
@@ -288,12 +288,12 @@ def _interrupted(ended: int, archives: int, interrupt: BaseException) -> Interru
         message += f"; next archive: {interrupt}"
         not_begun -= 1
     if not_begun > 0:
-        message += f"; {show_count(not_begun, 'archive')} had not begun: run the same command again"
+        message += f"; {show_count(not_begun, 'archive')} not started: run the same command again"
     return InterruptedRunError(message)
 
 
 def _print_batch(archives: Sequence[ArchiveEnd], stores: StoreConfig) -> None:
-    """Print a table of the archives, then the failures and next command of each, and totals."""
+    """Print a table of the archives, the failures and next command for each, and the totals."""
     write_table([ARCHIVE_COLUMNS, *map(_cells, archives)], sys.stderr)
     reports = [end.report for end in archives if end.report is not None]
     for report in reports:
@@ -329,7 +329,7 @@ def _error_line(source: str, error: str) -> str:
 
 
 def _cells(end: ArchiveEnd) -> tuple[str, ...]:
-    """Return the cells for `ARCHIVE_COLUMNS`; an archive without a report has an error instead."""
+    """Return the cells for `ARCHIVE_COLUMNS`; for an archive without a report, show its error."""
     report = end.report
     if report is None:
         return ("ERROR", "", "", "", printable(_error_line(end.source, end.error or "")))

@@ -52,7 +52,7 @@ LATEST = {"metavar": "[RUN]", "required": False, "default": "latest"}
 # Options that exclude each other: if one is given, the other is not recalled.
 EXCLUSIVE = {"unsigned": "request_payer", "request_payer": "unsigned"}
 SUCCEEDED = "SUCCEEDED"  # state of an execution that wrote the report
-REPORT_SECONDS = 90.0  # time within which a failed execution gets its report
+REPORT_SECONDS = 90.0  # maximum time until the report of a failed execution is written
 BEGIN_SECONDS = 5.0  # maximum time until a planned run on this machine begins
 FAULT_SECONDS = 120.0  # time after which a command gives up on a service that does not respond
 
@@ -98,7 +98,7 @@ def _missing_report(run: str, runs: RunList) -> NotFoundError:
         return NotFoundError(
             f"{run} has no report yet; follow it: s3unzip watch {run}{runs.env_options}"
         )
-    # On this machine, `resume` needs a plan; in an environment, it makes one.
+    # On this machine, `resume` needs a plan; in an environment, it creates one.
     if runs.environment is None and runs.records(run).find_plan() is None:
         return NotFoundError(
             f"{run} has no plan and no report: it is being planned, or planning failed; if it "
@@ -130,7 +130,7 @@ def runs(arguments: Arguments) -> int:
             rows.append(_cells(listed))
     if len(rows) > 1:
         write_table(rows, sys.stdout, right={"TOOK", "MEMBERS", "FAILED"})
-        if len(rows) > arguments.max_runs:  # the first row has the titles
+        if len(rows) > arguments.max_runs:  # the first row contains the titles
             sys.stderr.write(f"the latest {arguments.max_runs:,}; --limit N lists more\n")
     elif not arguments.json:
         sys.stderr.write(f"{run_list.nothing_yet}\n")
@@ -141,7 +141,8 @@ def _prune(arguments: Arguments, days: float) -> int:
     """Remove old records on this machine; in an environment, a lifecycle rule removes them."""
     if arguments.env is not None:
         raise UsageError(
-            "--prune: is for runs of this machine; work.expire_days removes those of an environment"
+            "--prune: works only for runs on this machine; in an environment, work.expire_days "
+            "determines when records are removed"
         )
     removed, resumable = LocalRuns(arguments.config()).prune(time.time() - days * DAY)
     text_stream(json=arguments.json).write(f"{show_count(removed, 'run')} removed\n")
@@ -277,7 +278,7 @@ def _print_failures(report: Report, run_list: RunList, *, json: bool) -> None:
     subject = f"{show_count(unprinted, 'failed member')} {choose_form(unprinted, 'is', 'are')}"
     if unprinted > 0 and run_list.state(report.run) == RUNNING:
         warn(
-            f"{subject} tried again now; follow it: s3unzip watch {report.run}"
+            f"{subject} being retried; follow the run: s3unzip watch {report.run}"
             f"{run_list.env_options}"
         )
     elif unprinted > 0:
@@ -288,7 +289,7 @@ def _print_failures(report: Report, run_list: RunList, *, json: bool) -> None:
 
 
 def _find_page(report: Report, run_list: RunList) -> Path:
-    """Return the path of a run's page; if it is not on this machine, fetch or make it."""
+    """Return the path of a run's page; if it is not on this machine, fetch or render it."""
     from s3unzip.settling.page import render_page
 
     written_page = Path(runs_home().key, "runs", report.run, PAGE)
@@ -298,7 +299,7 @@ def _find_page(report: Report, run_list: RunList) -> Path:
     make_folders(page.parent, PRIVATE)
     try:
         body = run_list.records(report.run).store.read(PAGE)
-    except NotFoundError:  # small archives in an environment and killed runs have no page
+    except NotFoundError:  # small archives in an environment and killed runs get no page
         context = Context(
             run_list.stores,
             Clock(),
@@ -313,10 +314,10 @@ def _find_page(report: Report, run_list: RunList) -> Path:
 
 @command(f"run workers env password_file {STORE_OPTIONS} kms_key failed json")
 def resume(arguments: Arguments) -> int:
-    """Continue a run: do the tasks that are not complete.
+    """Continue a run: complete its remaining tasks.
 
-    With --failed, try the failed members again; the other members are not touched. First fix what
-    made them fail.
+    With --failed, try the failed members again; the other members are not touched. First, fix
+    the cause of the failures.
     """
     if arguments.env is None:
         return _resume_here(arguments)
@@ -336,7 +337,7 @@ def _resume_here(arguments: Arguments) -> int:
     password = arguments.password()
     local = LocalRuns(arguments.config())
     run = _require_plan(local.find(arguments.run), local).run
-    # After a power failure, files that are on record may be missing: `machine.resume` finds out.
+    # After a power failure, recorded files may be missing; `machine.resume` checks this.
     may_lack_files = run.destination.store.has_folders and machine_restarted_since(
         local.work_location.key, run.id
     )
@@ -376,7 +377,7 @@ def _has_nested_left(report: Report, run_list: RunList, *, retry_failed: bool) -
         and report.options.nested_depth > 0
         and (
             retry_failed
-            # `NESTED` is written after all nested archives were tried; some may not have begun.
+            # `NESTED` is written after all nested archives were tried; some runs could not start.
             or not any(store.names(NESTED))
             or b'"reason":"not-begun"' in store.read(NESTED)
         )
@@ -398,7 +399,7 @@ def _print_if_complete(run: str, run_list: RunList, arguments: Arguments) -> boo
     ):
         return False
     sys.stderr.write(
-        f"{report.run}: COMPLETED already, nothing is left to do; the destination is not compared: "
+        f"{report.run}: already COMPLETED, nothing is left to do; the destination is not compared: "
         "s3unzip verify SRC DEST compares it with the archive\n"
     )
     if arguments.json:
@@ -424,8 +425,8 @@ def _require_plan(run: str, run_list: RunList) -> PlanSummary:
 def _recall_config(arguments: Arguments, recorded: StoreConfig) -> StoreConfig:
     """Return the configuration with which a command reaches the stores of a recorded run.
 
-    An option that is given has priority, then a recorded value, then an environment variable or the
-    default.
+    A given option takes precedence over a recorded value, and a recorded value over an environment
+    variable or the default.
     """
     source_of = click.get_current_context().get_parameter_source
     parameters = {option.field: option.parameter for option in read_options(StoreConfig)}
@@ -437,10 +438,10 @@ def _recall_config(arguments: Arguments, recorded: StoreConfig) -> StoreConfig:
     replaced = given | {EXCLUSIVE[field] for field in given & EXCLUSIVE.keys()}
     recalled = {
         field: getattr(recorded, field)
-        # `other_hosts` has no option of its own: `--allow` sets it, and nothing unsets it, so what
-        # was recorded is always recalled.
+        # `other_hosts` has no option of its own: `--allow` sets it, and no option unsets it, so the
+        # recorded value is always recalled.
         for field in (parameters.keys() | {"other_hosts"}) - replaced
-        if getattr(recorded, field)  # only values that the run had are recalled
+        if getattr(recorded, field)  # only values that are set are recalled
     }
     return replace(arguments.config(), **recalled)
 
@@ -461,7 +462,7 @@ def abort(arguments: Arguments) -> int:
     if is_stopped:
         state = "stopped"
     elif report is not None:
-        state = f"it has ended {report.verdict}"
+        state = f"it has ended with verdict {report.verdict}"
     else:
         state = "it was not running"
     uploads = 0
@@ -489,7 +490,7 @@ def _drop_uploads(run: Run, run_list: RunList) -> int:
 
     context = Context(stores=run_list.stores, clock=Clock())
     with ExitStack() as locks:
-        # Runs on this machine have a lock, so that `resume` begins no new uploads meanwhile.
+        # Lock a run on this machine, so that `resume` cannot begin new uploads meanwhile.
         if run_list.environment is None:
             locks.enter_context(lock_run(run_list.work_location.key, run.id))
         return drop_leftovers(Step(run, context, context.calls()))
@@ -523,7 +524,7 @@ def _follow(run: str, run_list: RunList, display: RunDisplay, arguments: Argumen
     watcher = RunWatcher(run_list.records(run))
     printed: RunProgress | None = None  # the progress that was last printed as JSON
     read_at = time.monotonic()  # the time of the last successful read
-    ended_at: float | None = None  # the time when the end was first seen; None: not yet
+    ended_at: float | None = None  # when the run was first seen to have ended; None: not yet
     while True:
         now = time.monotonic()
         try:
@@ -535,7 +536,7 @@ def _follow(run: str, run_list: RunList, display: RunDisplay, arguments: Argumen
             if state == RUNNING:
                 task_counts = run_list.map_counts(run)
             read_at = now
-        except ServiceFaultError as error:  # the next round tries again
+        except ServiceFaultError as error:  # the next iteration tries again
             if now - read_at > FAULT_SECONDS or isinstance(error, ExpiredKeysError):
                 raise
             time.sleep(arguments.interval)
@@ -555,24 +556,24 @@ def _follow(run: str, run_list: RunList, display: RunDisplay, arguments: Argumen
 
 
 def _update_display(display: RunDisplay, snapshot: RunSnapshot, progress: RunProgress) -> None:
-    """Show the figures of a run; while a Map is running, `progress` has the counts of its tasks."""
+    """Show the figures of a run; while a Map is running, `progress` contains its task counts."""
     plan = snapshot.summary
     if plan is None:  # the run is still being planned
         return
     if display.plan is None:
         display.planned(plan, elapsed=max(0.0, time.time() - plan.started))
     display.finished(snapshot.counts - display.counts)  # only what is new since the last read
-    display.failed(snapshot.failures)  # the snapshot contains only new ones
+    display.failed(snapshot.failures)  # the snapshot contains only new failures
     display.note = _describe_tasks(plan, progress)
 
 
 def _raise_if_overdue(
     run: str, state: str | None, run_list: RunList, *, seconds_since_end: float
 ) -> None:
-    """Raise `NotFoundError` if a run that has ended will no longer get a report."""
+    """Raise `NotFoundError` if the report of an ended run can no longer be expected."""
     limit = REPORT_SECONDS  # for an execution that failed: the report is written after its end
-    # Wait only for a start: a run on this machine is also `ENDED` between its plan and its first
-    # task. An execution that succeeded wrote the report before its end.
+    # Wait only for a possible start: a run on this machine is also `ENDED` between its plan and its
+    # first task. A successful execution wrote the report before it ended.
     if state in {ENDED, SUCCEEDED}:
         limit = BEGIN_SECONDS
     if seconds_since_end > limit:

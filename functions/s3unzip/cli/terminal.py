@@ -9,8 +9,8 @@ SIGTERM and SIGHUP stop a command as Ctrl-C does: a run records its finished wor
 raises `KeyboardInterrupt` between two instructions of the main thread. This exception can be lost:
 Python discards it silently while closing a freed file object (``iobase_finalize`` in CPython's
 Modules/_io/iobase.c), and HTTP responses are such objects. In other destructors, Python prints and
-discards it. `Stopping` therefore raises the exception again until it is handled, for the last time
-when the command ends. It also keeps Python from printing the discarded exception.
+discards it. `Stopping` therefore raises the exception again until it is handled; the last attempt
+is made when the command ends. It also keeps Python from printing the discarded exception.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ class _SafeText(io.TextIOWrapper):
     """
 
     def __init__(self, raw: _Stream, encoding: str, errors: str, *, by_line: bool) -> None:
-        # Unless `by_line`, output of up to 1 MiB is written only after the command has its exit
-        # code, so that a reader that exits early cannot make the command fail.
+        # Unless `by_line` is set, output of up to 1 MiB is written only after the command has
+        # returned its exit code, so that a reader that exits early cannot make the command fail.
         super().__init__(io.BufferedWriter(raw, 1024**2), encoding, errors, line_buffering=by_line)
         # The progress display writes to this stream, because it moves the cursor with control
-        # characters. The display escapes text of archives and servers itself.
+        # characters. The display itself escapes text from archives and servers.
         self.unescaped = io.TextIOWrapper(self.buffer, encoding, errors, line_buffering=by_line)
 
     def write(self, text: str, /) -> int:
@@ -101,7 +101,7 @@ def _replace_stream(
     """Return a stream that writes to `descriptor`, with the encoding of the `replaced` stream.
 
     Characters that the encoding cannot represent are escaped. The buffer is written after each line
-    if `by_line`, or if the descriptor is a terminal.
+    if `by_line` is set, or if the descriptor is a terminal.
     """
     raw = _Stream(descriptor, "wb", closefd=False)
     encoding = getattr(replaced, "encoding", None) or "utf-8"
@@ -109,10 +109,10 @@ def _replace_stream(
 
 
 def finish_output() -> None:
-    """Write buffered output; raise `OutputLostError` if the output file cannot keep it.
+    """Write buffered output; raise `OutputLostError` if the output file cannot store it.
 
     File systems such as NFS and FUSE report some failed writes only when a descriptor is closed.
-    Closing a copy of the descriptor is enough, and keeps standard output open for the caller.
+    Closing a copy of the descriptor is enough, and leaves standard output open for the caller.
     """
     sys.stdout.flush()
     try:
@@ -167,7 +167,7 @@ def write_table(rows: Sequence[Sequence[str]], out: TextIO, right: Collection[st
 
 
 class Stopping:
-    """Stops this program after a signal, and remembers which signal it was."""
+    """Stops this program after a signal, and records which signal it was."""
 
     def __init__(self) -> None:
         self._number: int = signal.SIGINT
@@ -218,7 +218,7 @@ class Stopping:
         """Raise `KeyboardInterrupt`; start a timer that raises it again if Python discards it."""
         del frame
         self._number = number
-        if signal.SIGALRM not in self._handlers:  # the first signal: save what ours replace
+        if signal.SIGALRM not in self._handlers:  # the first signal: save what is replaced
             self._replaced_timer = signal.getitimer(signal.ITIMER_REAL)
             self._handlers[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._raise_again)
         signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS, AGAIN_SECONDS)
@@ -227,7 +227,7 @@ class Stopping:
     def _raise_again(self, number: int, frame: FrameType | None) -> None:
         del number, frame
         if not _is_handled():
-            raise KeyboardInterrupt  # if it is discarded again, the timer calls again
+            raise KeyboardInterrupt  # if it is discarded again, the timer calls this again
         signal.setitimer(signal.ITIMER_REAL, 0.0)
 
 

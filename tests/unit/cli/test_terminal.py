@@ -412,7 +412,7 @@ def test_ctrl_c_while_a_command_is_imported(module: str, tmp_path: Path) -> None
         # NFS and FUSE may report only when a file is closed that its disk is full.
         ("os.dup = lambda _: 1_000; main()", 74, "the output is incomplete"),
         # Only the main thread has signals.
-        ("threading.Thread(target=main).start()", 2, "in other threads call s3unzip.extract"),
+        ("threading.Thread(target=main).start()", 2, "in other threads, call s3unzip.extract"),
     ],
 )
 def test_programs_that_call_the_command(

@@ -141,9 +141,9 @@ def test_words_that_select_nothing_queue_nothing(
 def test_archives_that_are_not_queued(shell: Shell, more: str) -> None:
     """Archives that the environment does not take, a budget that is too low, and a dry run."""
     shell.put("odd/A.zIp")
-    ended = shell(f"{BUCKET}odd/", more).ends(0).prints("left out: 1 that dev does not take")
+    ended = shell(f"{BUCKET}odd/", more).ends(0).prints("left out: 1 that dev does not accept")
     assert ended.out.startswith("0 archives to extract")
-    assert ended.err == "nothing is queued: there is no archive that dev takes\n"
+    assert ended.err == "nothing is queued: no archive was found that dev accepts\n"
     shell.put("a.zip", "b.zip")
     shell(BUCKET, more, "--max-cost", "0.0000001").ends(2, "Nothing is queued: raise --max-cost")
     ended = shell(BUCKET, "--dry-run").ends(0)
@@ -163,7 +163,7 @@ def test_archives_that_have_a_verdict(shell: Shell, monkeypatch: pytest.MonkeyPa
     (made,) = check_lines("submit", ended.out)
     assert (made["ended"], ended.err) == (
         2,
-        "nothing is queued: every archive has its verdict: s3unzip runs --env dev\n",
+        "nothing is queued: every archive already has a verdict: s3unzip runs --env dev\n",
     )
     monkeypatch.setattr("s3unzip.operate.submit.MAX_LOOKED_UP", 3)
     shell(BUCKET, "--yes").ends(0)
@@ -185,7 +185,7 @@ def test_a_yes_is_needed(shell: Shell, answer: str, code: int) -> None:
             KeyboardInterrupt(),
             130,
             "stopped after 0 of 1 archive; the same command queues them all again",
-            "some of 1 archive may have been started: the same",
+            "some of 1 archive may have been started: repeat",
         ),
         (
             ServiceFaultError("the queue is full"),
@@ -277,7 +277,7 @@ def test_words_select_missing_archives(shell: Shell, words: list[str], keys: lis
     ("words", "says"),
     [
         (("--yes",), "submit: name archives (SRC), or give --missing"),
-        ((BUCKET, "--days", "1", "--yes"), "submit: --days is for --missing"),
+        ((BUCKET, "--days", "1", "--yes"), "submit: --days can be given only with --missing"),
         (("--missing", "s3://other/", "--yes"), "takes only s3://arrivals/*.zip"),
     ],
 )
