@@ -179,19 +179,19 @@ ENDLESS: dict[str, tuple[str, Callable[[ports.Destination], object], type[S3Unzi
         MORE_KEYS.format(""),
         lambda out: list_all(out, ""),
         StorageError,
-        "the list names no new page; .* ListObjectsV2",
+        "the list has no token for a new page; .* ListObjectsV2",
     ),
     "keys without a token, in another spelling": (
         MORE_KEYS.replace("true", "True").format("<NextMarker>a</NextMarker>"),
         lambda out: list_all(out, ""),
         StorageError,
-        "the list names no new page; .* ListObjectsV2",
+        "the list has no token for a new page; .* ListObjectsV2",
     ),
     "keys after the same token": (
         MORE_KEYS.format("<NextContinuationToken>t</NextContinuationToken>"),
         lambda out: list_all(out, ""),
         StorageError,
-        "the list names no new page; .* ListObjectsV2",
+        "the list has no token for a new page; .* ListObjectsV2",
     ),
 }
 

@@ -379,7 +379,7 @@ MEANINGS: dict[str, tuple[str, Reply, type[S3UnzipError], str | None]] = {
         "tail",
         Reply(400, b"Client sent an HTTP request to an HTTPS server."),
         StorageError,
-        "HTTP 400.*; an HTTPS server answers http:// in this way: check the endpoint",
+        "HTTP 400.*; an HTTPS server answers http:// requests in this way: check the endpoint",
     ),
     "part: Scaleway, which accepts 1,000 parts": (
         "part",

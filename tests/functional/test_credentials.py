@@ -286,7 +286,7 @@ TOLD = {
     "role": f"calling the AssumeRole operation: {DENIED}; the permission to do so may ",
     "broken": "from custom-process: no luck; see what is configured: aws configure list",
     "odd": "a credential process or a file returned unexpected data: 'list' object has no ",
-    "line": "the access key id is empty, or has a character not allowed in a request; see",
+    "line": "the access key id is empty, or contains a character not allowed in a request; see",
     "absent": "No such file or directory: '",
     "late": "the refreshed credentials are still expired; see what",
     "code": "need an MFA code, but standard input is not a terminal; run the command in a terminal",

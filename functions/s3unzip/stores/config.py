@@ -1,7 +1,7 @@
 """The locations of archives, destinations and runs, and the settings for their stores.
 
-`parse_source` and `parse_destination` read locations in the form that users write. A `StoreConfig`
-is recorded by a run and passed to its workers.
+`parse_source` and `parse_destination` parse locations as users write them. A run records its
+`StoreConfig` and passes it to the workers.
 """
 
 import os
@@ -21,7 +21,7 @@ from s3unzip.model import STORE_KINDS, Location, StoreKind
 from s3unzip.options import HelpSection, RunOption, option_words
 from s3unzip.settings import OTHER_BUCKETS
 
-# A URL that is almost an endpoint: without "http://", with too few slashes, or with a query. The
+# A malformed endpoint URL: without "http://", with too few slashes, or with a query. The
 # group `server` includes the path; the group `query` is a query or a fragment.
 _ALMOST_ENDPOINT = re.compile(
     r"(?!https?://[^?#]*\Z)(?:(?P<scheme>https?):/{0,2})?"
@@ -43,7 +43,7 @@ OTHER_ARNS = {
     "s3tables": "a table bucket",
 }
 ARN = "arn:"  # a bucket whose name begins with this prefix is an access point
-PROXY_LOGIN = (  # advice for the status 407
+PROXY_LOGIN = (  # advice for HTTP status 407
     "the proxy requires a login: write http://USER:PASSWORD@HOST:PORT in HTTPS_PROXY or HTTP_PROXY"
 )
 HOME_ADVICE = "this folder keeps the records of runs; set S3UNZIP_HOME to use another folder"
@@ -99,8 +99,8 @@ def parse_location(text: str) -> Location:
     scheme, separator, path = text.partition("://")
     scheme = scheme.lower()
     if not separator:
-        # Text that looks like a wrong URL is never read as a path, but ./s3:/a is. For the ARN of
-        # an access point, only a lookahead matches, so the advice contains the whole ARN.
+        # Text that looks like a malformed URL is never treated as a path, but ./s3:/a is. For the
+        # ARN of an access point, only a lookahead matches, so the advice contains the whole ARN.
         wrong_prefix = re.match(r"(?i)(s3:/?|s3//|arn:aws[a-z-]*:s3:::|(?=arn:aws))(?=[^/])", text)
         if wrong_prefix is not None:
             raise UsageError(
@@ -140,7 +140,7 @@ def split_bucket(path: str) -> tuple[str, str]:
     """Return the bucket and the key that follow ``s3://``.
 
     The path may also be the ARN of a bucket, of an object or of an access point. For an access
-    point, the bucket is its ARN. Users write this ARN with either ``accesspoint:`` or
+    point, the ARN is returned as the bucket. Users write this ARN with either ``accesspoint:`` or
     ``accesspoint/``; the result always contains the colon.
     """
     arn = re.match(_ARN, path)
@@ -259,8 +259,8 @@ def find_proxy(url: str) -> str | None:
     The proxy's URL may contain a password.
 
     Raises:
-        UsageError: the proxy's URL is not valid. obstore would ignore it, and the messages of
-            botocore and urllib3 may contain the password.
+        UsageError: the proxy's URL is not valid. obstore would ignore an invalid URL, and the
+            messages of botocore and urllib3 may contain its password.
     """
     from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415 - needed for few requests
 
@@ -375,13 +375,13 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
     slow_seconds: Annotated[float, Meta(gt=0)] = 600.0
 
     def startup_ends(self) -> float:
-        """Return the monotonic time when the startup ends, or 0.0 without `check_reachable`."""
+        """Return the monotonic time when the startup ends, or 0.0 if `check_reachable` is False."""
         if self.check_reachable:
             return time.monotonic() + STARTUP_SECONDS
         return 0.0
 
     def at_destination(self) -> Self:
-        """Return the destination's settings as those of a source; a second call changes nothing."""
+        """Return the settings for a source at the destination; a second call changes nothing."""
         return replace(
             self,
             endpoint_url=self.destination_endpoint_url or self.endpoint_url,
@@ -418,7 +418,7 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
             for field_name, variables in VARIABLES.items()
             if getattr(self, field_name) == next(filter(None, map(os.environ.get, variables)), None)
         ]
-        return replace(self, **dict.fromkeys(from_variables))  # resets them to None
+        return replace(self, **dict.fromkeys(from_variables))  # resets these fields to None
 
     def command_options(self) -> list[str]:
         """Return the command-line options for reaching the same stores."""

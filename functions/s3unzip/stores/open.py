@@ -86,7 +86,7 @@ class NowhereDestination(Destination):
     """Accepts every object and discards it."""
 
     keeps_metadata = True
-    part_limits = PartLimits()  # limits of Amazon S3, so members are cut into parts as for S3
+    part_limits = PartLimits()  # limits of Amazon S3, so that members have the same parts as in S3
 
     def _ignore(self, *_: object, **__: object) -> None:
         """Do nothing, because there are no objects."""
@@ -117,7 +117,7 @@ class OpenedStores:
 
     Args:
         config: settings for reaching the stores.
-        destination_session: existing session of the destination; a source with equal settings
+        destination_session: existing session for the destination; a source with equal settings
             shares it.
         ask: function that requests keys from the main process. None in the main process itself.
     """
@@ -188,9 +188,9 @@ class OpenedStores:
                 raise UsageError(f"{location}: a destination must be an s3:// URL or a path")
 
     def run_store(self, run: str, calls: Calls | None = None) -> ObjectRunStore:
-        """Return the run store of one run; its `Calls` is `calls`, or a new one if that is None.
+        """Return the run store of one run; its calls go through `calls` or, if None, a new `Calls`.
 
-        Requests for records are not paced, so the new one needs no limit (`at_once`).
+        Requests for records are not paced, so a new `Calls` needs no limit (`at_once`).
         """
         work = self._config.work
         key = work.key
@@ -202,8 +202,8 @@ class OpenedStores:
                 from s3unzip.stores.s3.destination import S3Destination
                 from s3unzip.stores.s3.source import S3Source
 
-                # Records are reached like the destination, but without its options for members
-                # (owner, KMS key, copies).
+                # Records are accessed with the settings of the destination, except those for
+                # members (owner, KMS key, copies).
                 session = self.session(self._config.at_destination())
                 calls = calls or Calls(Clock(), Tuning().retry_seconds, at_once=1)
                 bucket = S3Destination(session, work.bucket, StoreConfig())
@@ -217,7 +217,7 @@ class OpenedStores:
                 uncounted = Calls(Clock(), 0.0, at_once=1)
                 return ObjectRunStore(home, FileSource(), folder, uncounted)
             case _:
-                raise UsageError(f"{work}: the records of runs need an s3:// URL or a path")
+                raise UsageError(f"{work}: the records of runs require an s3:// URL or a path")
 
     def session(self, access: StoreConfig) -> Session:
         """Return the session for reaching S3 with `access`; equal settings share a session."""
@@ -333,7 +333,7 @@ def _log_calls(method: Callable[..., Any], text: str, root: str) -> Callable[...
 @contextmanager
 def _logged(request: str) -> Iterator[None]:
     began = time.monotonic()
-    status = "ok"  # also if the consumer of a stream closes it early
+    status = "ok"  # also if the consumer closes a stream early
     try:
         yield
     except S3UnzipError as error:

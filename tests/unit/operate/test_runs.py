@@ -135,7 +135,7 @@ def test_a_resumed_run_is_at_work_before_it_can_be_described(site: Site) -> None
     with answering(runs, lambda _: next(answers), "stepfunctions"):
         runs.resume(run)
         assert runs.state(run) == "RUNNING"
-        with pytest.raises(UsageError, match="has already begun it: s3unzip watch"):
+        with pytest.raises(UsageError, match="has already started it: follow it"):
             runs.resume(run, failed=True)
 
 

@@ -1,8 +1,9 @@
 """Access to AWS, or to another server with the S3 API: settings, keys, clients, URLs.
 
-The bucket name is either in the path of a URL, or at the beginning of the host name. Access points
-are always in the host name. By default, the name of a bucket in AWS is in the host name unless it
-contains a dot; on other servers, it is in the path. An option or the configuration can change this.
+The bucket name is either in the path of a URL, or at the beginning of the host name. The name of an
+access point is always in the host name. By default, the name of a bucket in AWS is in the host name
+unless it contains a dot; on other servers, it is in the path. An option or the configuration can
+change this.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class AwsSession:
         # Clients by process, purpose, region (None for the region of the session) and whether
         # signatures cover bodies.
         self._s3_clients: dict[tuple[int, str, str | None, bool], S3Client] = {}
-        self.bucket_regions: dict[str, str] = {}  # regions that differ from that of the session
+        self.bucket_regions: dict[str, str] = {}  # only regions other than the session's
 
     @cached_property
     def _botocore_session(self) -> Session:
@@ -87,9 +88,10 @@ class AwsSession:
     def endpoint_url(self) -> str | None:
         """The server set by an option, variable or file, or None for the servers of AWS.
 
-        A user and password are dropped from the URL: messages show the URL, and a signature
-        identifies the user. For the global endpoint of S3, the result is None: that endpoint
-        redirects requests for a new bucket, and obstore does not sign redirected requests.
+        The user and password are removed from the URL, because messages show the URL, and the
+        signature of a request already identifies the user. For the global endpoint of S3, the
+        result is None: that endpoint redirects requests for a new bucket, and obstore does not sign
+        redirected requests.
         """
         url = self.access.endpoint_url or self.settings.endpoint_url
         if not url or url.rstrip("/") == "https://s3.amazonaws.com":
@@ -141,7 +143,8 @@ class AwsSession:
             return self._access_point_url(bucket), True
         server = urlsplit(self._server_url(bucket).rstrip("/"))
         # The bucket stays in the path if the style says so, or if its name is not a DNS name. With
-        # "auto", a dot also keeps it there, because AWS's wildcard certificate covers no dot.
+        # "auto", a dot also keeps it there, because AWS's wildcard certificate does not match names
+        # with dots.
         if (
             self.style == "path"
             or (self.style == "auto" and "." in bucket)
@@ -155,7 +158,7 @@ class AwsSession:
         return url, True
 
     def _server_url(self, bucket: str) -> str:
-        """Return the URL of the server that has a bucket, without the bucket's name."""
+        """Return the URL of the server that stores a bucket, without the bucket's name."""
         if self.endpoint_url:
             return self.endpoint_url
         region = self.bucket_region(bucket)
@@ -173,7 +176,8 @@ class AwsSession:
         be an IP address. An alias of the access point can be in the path instead.
         """
         _refuse_ip_address(urlsplit(self.endpoint_url or ""), "give the alias of the access point")
-        # To make this URL, no request is sent. Its path and query are dropped, so any key will do.
+        # No request is sent to create this URL. Its path and query are removed, so the key is
+        # arbitrary.
         presigned_url = self.s3_client("control", self.bucket_region(arn)).generate_presigned_url(
             "head_object", {"Bucket": arn, "Key": "-"}
         )
@@ -182,15 +186,16 @@ class AwsSession:
     def s3_client(
         self, purpose: str, region: str | None = None, *, signs_payload: bool = False
     ) -> S3Client:
-        """Return a botocore client for S3. The first one takes 0.2 s of CPU time to create.
+        """Return a botocore client for S3. Creating the first one takes 0.2 s of CPU time.
 
         Args:
             purpose: "bodies" (for large bodies), "slow" (for copies and Complete, which can take S3
-                several minutes) or "control" (for all requests that are quick and small).
+                several minutes) or "control" (for all small, quick requests).
             region: region of the requests. Defaults to the region of the session.
             signs_payload: whether the signature covers bodies. Otherwise, each body has a CRC-32.
         """
-        # A forked process must not use its parent's connections, so the key has the process id.
+        # A forked process must not use its parent's connections, so the key contains the process
+        # id.
         key = (os.getpid(), purpose, region, signs_payload)
         with self._lock:
             if key not in self._s3_clients:
@@ -233,13 +238,13 @@ class AwsSession:
             )
 
     def renew_refused_keys(self, response: Any, attempts: int, **_: object) -> int | None:
-        """Look for other keys if a service has refused the keys; return 0 (s) to repeat at once.
+        """Look for other keys if a service has refused the keys; return 0 (s) to retry at once.
 
         botocore calls this after each attempt, as a handler of its event ``needs-retry``.
 
         Args:
             response: the response and its parsed content; None if there is no response.
-            attempts: number of times that the request was sent. Only the first is repeated.
+            attempts: number of times that the request was sent. Only the first attempt is repeated.
 
         Raises:
             ExpiredKeysError: the keys have expired, and no other keys were found.
@@ -254,7 +259,7 @@ class AwsSession:
                     # The request is assumed to have been signed with the latest keys.
                     if self.keys.find_new_keys(self.keys.renewals):
                         return 0
-                except S3UnzipError:  # unless the keys expired, the refusal says more than this
+                except S3UnzipError:  # unless the keys expired, the refusal says more
                     if code in EXPIRED:
                         raise
                 if code in EXPIRED:

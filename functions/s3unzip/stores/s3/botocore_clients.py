@@ -51,12 +51,12 @@ if TYPE_CHECKING:
 PATIENCE = Config(
     connect_timeout=5, read_timeout=20, retries={"total_max_attempts": 2, "mode": "standard"}
 )
-# The successful response to a request that begins or completes a multipart upload.
+# Matches the successful response to a request that begins or completes a multipart upload.
 RESULT_WITH_KEY = re.compile(
     rb"(\s*(?:<\?[^>]*>\s*)?<\w+MultipartUploadResult\b.*?)<Key>[^<]*</Key>", re.DOTALL
 )
 # Emulators return these error codes for operations that they do not support. The response to a HEAD
-# has no body, so botocore uses the status as the code: with some emulators, it is 404.
+# has no body, so botocore uses the status as the code; some emulators send 404.
 UNSUPPORTED = re.compile(
     "InvalidAction|NotImplemented(Exception)?|UnknownOperation(Exception)?|UnsupportedOperation|404"
 )
@@ -76,11 +76,11 @@ ERROR_KINDS: dict[str, tuple[type[errors.S3UnzipError], str]] = {
     ),
     ".*Throttl.*|TooManyRequestsException": (
         errors.ThrottledError,
-        "; give the command again in a minute",
+        "; run the command again in a minute",
     ),
     "ExecutionAlreadyExists": (
         errors.UsageError,
-        "; a person or an event has already begun it: s3unzip watch follows it",
+        "; a person or an event has already started it: follow it with s3unzip watch",
     ),
     "NoSuch.*|.*DoesNotExist.*|(Resource)?NotFound(Exception)?": (errors.NotFoundError, ""),
 }
@@ -110,7 +110,7 @@ class SharedCredentials(Credentials):
 
 
 def open_session(profile: str | None, region: str | None) -> Session:
-    """Return a botocore session. A profile or region of None is taken from variables and files."""
+    """Return a botocore session. If None, the profile and region come from variables and files."""
     session = Session(profile=profile)
     try:
         # Read the files now. If a thread read them later, other threads could use the profiles
@@ -132,7 +132,7 @@ def load_credentials(session: Session) -> Credentials | None:
         session, region_name=session.get_config_variable("region") or DEFAULT_REGION
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", GetPassWarning)  # the code may be read from a pipe
+        warnings.simplefilter("ignore", GetPassWarning)  # the MFA code may come from a pipe
         credentials: Credentials | None = chain.load_credentials()
         if credentials is not None:
             credentials.get_frozen_credentials()  # some providers ask for the MFA code only now
@@ -159,11 +159,11 @@ def frozen_keys(credentials: Credentials, profile: str) -> Keys:
     frozen = credentials.get_frozen_credentials()
     for name, value in (
         ("access key id", frozen.access_key),
-        ("session token", frozen.token or "-"),  # "-" stands for no token
+        ("session token", frozen.token or "-"),  # "-" if there is no token
     ):
         if not isinstance(value, str) or not SENDABLE.fullmatch(value):
             raise exceptions.InvalidConfigError(
-                error_msg=f"the {name} is empty, or has a character not allowed in a request"
+                error_msg=f"the {name} is empty, or contains a character not allowed in a request"
             )
     return Keys(
         str(frozen.access_key),
@@ -289,7 +289,7 @@ def create_client(
             service,
             region_name=region,
             endpoint_url=endpoint_url,
-            # If no setting names certificates, trust those that obstore trusts. True stands for
+            # If no setting specifies certificates, trust those that obstore trusts. True stands for
             # botocore's own certificates. With None, botocore would fail if AWS_CA_BUNDLE is set
             # but empty.
             verify=session.get_config_variable("ca_bundle")
@@ -298,7 +298,7 @@ def create_client(
             or True,
             config=Config(**settings),
         )
-    except ValueError as error:  # a setting in ~/.aws/config or in an environment variable
+    except ValueError as error:  # caused by ~/.aws/config or an environment variable
         raise errors.UsageError(
             f"{error}: a region looks like eu-west-1, and an endpoint begins with http:// or https://"
         ) from None
@@ -317,7 +317,8 @@ def create_s3_client(
 ) -> S3Client:
     """Return a client for `AwsSession.s3_client`. It does not retry, because `Calls` does."""
     # botocore has a single timeout for connecting and for sending each 128 KiB of a body. Sending
-    # parts over a slow, shared uplink takes longer than connecting, so it is `put_seconds` there.
+    # parts over a slow, shared uplink takes longer than connecting, so clients that send parts use
+    # `put_seconds`.
     connect_seconds, read_seconds = {
         "control": (access.connect_seconds, access.stall_seconds),
         "bodies": (access.put_seconds, access.put_seconds),
@@ -328,7 +329,7 @@ def create_s3_client(
         "s3",
         region=region,
         endpoint_url=access.endpoint_url,
-        ignore_configured_endpoint_urls=True,  # `access` has the endpoint from the configuration
+        ignore_configured_endpoint_urls=True,  # `access` contains the configured endpoint
         connect_timeout=connect_seconds,
         read_timeout=read_seconds,
         max_pool_connections=access.connections,
@@ -379,8 +380,8 @@ def _parse_list_quickly(
 def _drop_unparsable_key(response_dict: dict[str, Any], **_: object) -> None:
     """Remove the key from a complete result of a multipart request, and set the status to 200.
 
-    A key may have control characters that XML cannot represent. botocore takes a result with such a
-    key for a truncated one, and changes the status to 500 before it calls this function.
+    A key may contain control characters that XML cannot represent. botocore treats a result with
+    such a key as truncated, and changes the status to 500 before it calls this function.
     """
     body = response_dict["body"]
     result = RESULT_WITH_KEY.match(body)
@@ -415,7 +416,7 @@ def _parse_page(body: bytes) -> ListPage:
         try:
             size = int(element.findtext(size_tag) or "")
         except ValueError:
-            raise ResponseParserError(f"the list gives no size for {key!r}") from None
+            raise ResponseParserError(f"the list does not contain the size of {key!r}") from None
         # None, because a list contains no CRC-32.
         objects.append(StoredObject(key, size, None, unquoted(element.findtext(etag_tag))))
     token = root.findtext(f"{namespace}NextContinuationToken", "")

@@ -78,12 +78,12 @@ class ProfileKeys:
         self._read_source: Callable[[], Keys] | None = None  # returns the current keys
         self._keys: Keys | None = None
         self._last_answer = -math.inf  # time of the last response from the main process
-        self._last_lookup = -math.inf  # time of the last lookup of `find_new_keys`
+        self._last_lookup = -math.inf  # time of the last lookup by `find_new_keys`
         # Whether that lookup found other keys, or the error that it raised.
         self._lookup_result: bool | errors.S3UnzipError = False
         self.renewals = 0  # number of times that `find_new_keys` found other keys
-        # The error of the latest call of `current` or `find_new_keys`. obstore passes on only the
-        # text of this error.
+        # The error raised by the latest call of `current` or `find_new_keys`. obstore passes on
+        # only the text of this error.
         self.failure: errors.S3UnzipError | None = None
 
     def require(self) -> Keys:
@@ -100,7 +100,7 @@ class ProfileKeys:
             "access_key_id": keys.access_key,
             "secret_access_key": keys.secret_key,
             "token": keys.token,
-            # Not when the keys expire, but when obstore asks again.
+            # The time when obstore asks again, not the time when the keys expire.
             "expires_at": datetime.now(UTC) + CREDENTIALS_LIFETIME,
         }
 
@@ -129,13 +129,13 @@ class ProfileKeys:
         otherwise for `RELOOK_SECONDS`.
 
         Args:
-            renewals: value of `self.renewals` when the caller last took new keys.
+            renewals: value of `self.renewals` when the caller last received new keys.
         """
         with self._lock:
             if renewals != self.renewals:  # another caller renewed the keys in the meantime
                 return True
-            # After finding new keys, wait longer before the next lookup: a request may be refused
-            # only now that was signed with the keys before.
+            # After finding new keys, wait longer before the next lookup: a request that was signed
+            # with the previous keys may be refused only now.
             valid_seconds = RENEWAL_SECONDS if self._lookup_result is True else RELOOK_SECONDS
             if time.monotonic() - self._last_lookup <= valid_seconds:
                 if isinstance(self._lookup_result, errors.S3UnzipError):
@@ -167,7 +167,7 @@ class ProfileKeys:
         if read_source is None:
             return None
         keys = read_source()
-        self._read_source = read_source  # only after success: a failing source is not kept
+        self._read_source = read_source  # a source that fails is not kept
         return keys
 
     def _open_source(self, *, again: bool = False) -> Callable[[], Keys] | None:
@@ -215,7 +215,7 @@ class ProfileKeys:
                 # The service has never issued keys, so its address is probably wrong.
                 self.failure = errors.StorageError(f"{self.failure}; check the network")
             raise self.failure from None
-        except errors.S3UnzipError as error:  # already translated, in this or the main process
+        except errors.S3UnzipError as error:  # translated in this process or the main one
             self.failure = error
             raise
 
@@ -240,6 +240,6 @@ def find_keys_for_worker(request: KeysRequest) -> Keys | None:
     shared = shared_keys(request.profile)
     keys = shared.current()
     if keys is not None and keys.access_key == request.refused:
-        # The refused keys are still the current ones, so nobody has renewed them yet.
+        # The refused keys are still the current ones, so they have not been renewed yet.
         shared.find_new_keys(renewals=shared.renewals)
     return shared.current()

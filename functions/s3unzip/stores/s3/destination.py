@@ -185,12 +185,12 @@ class S3Destination(Destination):
     ) -> Call:
         """Describe a request that writes `key`, for errors.
 
-        Its field `headers` has the headers that the user's options add to the request. An error
-        names the options, because a store may not support them.
+        Its field `headers` contains the headers that the user's options add to the request. An
+        error names the options, because a store may not support them.
 
         Args:
-            facts: properties that the request stores. None if it stores none; then it has no
-                headers of properties or of a KMS key.
+            facts: properties that the request stores. None if the request stores no properties; it
+                then has no headers for properties or a KMS key.
         """
         has_header = {
             "if-none-match": if_absent,
@@ -211,8 +211,8 @@ class S3Destination(Destination):
     def head(self, key: str) -> StoredObject | None:
         """Return the stored object, or None if there is none.
 
-        If the metadata of the object has no CRC-32, a second HEAD requests the checksum of the
-        store. With SSE-KMS, the second HEAD requires the permission kms:Decrypt (API_HeadObject).
+        If the metadata of the object has no CRC-32, a second HEAD requests the store's checksum.
+        With SSE-KMS, the second HEAD requires the permission kms:Decrypt (API_HeadObject).
         """
         with suppress(NotFoundError), self._explaining("GetObject", key):
             if not needs_botocore(self._session, key):
@@ -239,7 +239,7 @@ class S3Destination(Destination):
 
     def _head_by_botocore(self, key: str) -> StoredObject:
         """Return the stored object, with the store's checksum if the server returns one."""
-        mode = None  # do not request a checksum
+        mode = None  # requests no checksum
         if self._session.sends_checksums:
             mode = "ENABLED"
         try:
@@ -289,12 +289,13 @@ class S3Destination(Destination):
                 f"s3://{self._bucket}/{prefix}: the answer is not a list of objects"
             )
         objects, next_token = answer[PARSED_PAGE]
-        # On the last page, the token is None. It is "" if the server knows only the first version
-        # of ListObjects, which has no tokens. With the same token, the page would come again.
+        # On the last page, the token is None. It is "" if the server supports only the first
+        # version of ListObjects, which has no tokens. The same token would return the same page
+        # again.
         if next_token is not None and next_token in {"", token}:
             raise StorageError(
-                f"s3://{self._bucket}/{prefix}: the list names no new page; this server may not "
-                "implement ListObjectsV2"
+                f"s3://{self._bucket}/{prefix}: the list has no token for a new page; this server "
+                "may not implement ListObjectsV2"
             )
         return objects, next_token
 
@@ -418,14 +419,14 @@ class S3Destination(Destination):
                 CopySource=copy_source,
                 CopySourceRange=f"bytes={span.start}-{span.stop - 1}",
                 CopySourceIfMatch=pin.etag,
-                # The option is about reading the archive, which this copy does.
+                # The option applies to reads of the archive, and this copy is such a read.
                 RequestPayer="requester" if self._config.request_payer else None,
             )
         except s3_errors() as error:
             raise self._explain_failed_copy(error, upload, source, version) from None
         copied_part = _require_field(answer, "CopyPartResult", upload.key)
         checksum = copied_part.get("ChecksumCRC32")  # not every server sends it
-        # The caller compares a checksum. Without one, at least the size of the part is checked.
+        # The caller compares any checksum. If there is none, at least the part's size is checked.
         if checksum is None and not self._may_have_size(upload, number, span.length):
             raise StorageError(f"{upload.key}: the server copied a range that was not requested")
         return Part(
@@ -610,7 +611,7 @@ def _may_refuse_checksums(answer: ServerAnswer) -> bool:
 
 
 def _obstore_attributes(facts: ObjectFacts) -> Attributes:
-    """Return the properties of an object in the form of obstore, which takes tags separately."""
+    """Return an object's properties in obstore's form, without the tags, which are separate."""
     attributes: Attributes = {"Content-Type": facts.content_type, **facts.metadata}
     for name, value in (
         ("Content-Encoding", facts.content_encoding),
@@ -623,7 +624,7 @@ def _obstore_attributes(facts: ObjectFacts) -> Attributes:
 
 
 def _list_parts(parts: Sequence[Part], *, with_checksums: bool) -> list[dict[str, Any]]:
-    """Return the parts in the form of a CompleteMultipartUpload request, ordered by number."""
+    """Return the parts as CompleteMultipartUpload expects them, ordered by number."""
     listed = []
     for part in sorted(parts, key=lambda part: part.number):
         fields: dict[str, Any] = {"PartNumber": part.number, "ETag": part.etag}

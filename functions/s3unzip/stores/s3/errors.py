@@ -47,7 +47,7 @@ _PROTOCOL_ERRORS = (AttributeError, LookupError, OverflowError, RecursionError, 
 # obstore raises FileNotFoundError for a 404, and ValueError for a setting that it cannot use.
 _OBSTORE_ERRORS = (BaseError, FileNotFoundError, ValueError, *_PROTOCOL_ERRORS)
 
-_GENERIC_PREFIX = "Generic S3 error: "  # of a message of obstore
+_GENERIC_PREFIX = "Generic S3 error: "  # beginning of an obstore message
 # These patterns match obstore messages, which quote object_store, hyper and the operating system.
 _STATUS = re.compile(r"status code: (\d{3})")
 _XML_FIELDS = {  # by field of `ServerAnswer`
@@ -81,7 +81,7 @@ REFUSED_KEYS = EXPIRED | {
     *("InvalidAccessKeyId", "InvalidToken", "InvalidTokenId"),
     *("InvalidClientTokenId", "UnrecognizedClientException"),
 }
-# The codes of a missing permission. A 403 with another code has another cause, such as a quota.
+# The codes for a missing permission. A 403 with another code has another cause, such as a quota.
 DENIED = frozenset({"", "AccessDenied", "Forbidden"})
 _MISPLACED_CODES = {"AuthorizationHeaderMalformed", "IllegalLocationConstraintException"}
 _MISPLACED_STATUSES = {301, 307}
@@ -137,13 +137,13 @@ IN_THE_WAY = (
 )
 ADVICE = {
     "AccessControlListNotSupported": (
-        "the bucket has no ACLs (Object Ownership): leave out --acl, or use "
+        "ACLs are disabled for the bucket (Object Ownership): leave out --acl, or use "
         "bucket-owner-full-control"
     ),
     UNTRUSTED: "set AWS_CA_BUNDLE to a file with the certificate to trust",
     "InvalidAccessKeyId": "check the credentials (AWS_PROFILE, AWS_ACCESS_KEY_ID)",
     "InvalidObjectState": "the object is archived: restore it, then start again",
-    "InvalidStorageClass": "this server has no such --storage-class: choose another one",
+    "InvalidStorageClass": "this server does not support this --storage-class: choose another one",
     "InvalidToken": "check the credentials (AWS_SESSION_TOKEN)",
     "KMS.DisabledException": "enable the KMS key",
     "KMS.KMSInvalidStateException": "the KMS key cannot be used: check its state",
@@ -163,7 +163,7 @@ ADVICE = {
 # Advice about responses without an error code.
 _STATUS_ADVICE: dict[int | None, str] = {
     **dict.fromkeys((302, 303, 308), "the endpoint redirects: give its new URL, perhaps https://"),
-    400: "an HTTPS server answers http:// in this way: check the endpoint",  # nginx, Go's servers
+    400: "an HTTPS server answers http:// requests in this way: check the endpoint",  # nginx, Go
     404: "check the bucket's name, the key and the endpoint",
     407: PROXY_LOGIN,
     413: "the server, or a proxy in front of it, limits the size of a request",  # nginx: 1 MiB
@@ -184,7 +184,7 @@ _MESSAGE_ADVICE = {
         "with another encryption"
     ),
     "Part number must be an integer between": (  # Scaleway accepts at most 1,000 parts
-        "this server accepts fewer parts of an object than S3: set larger parts, for example "
+        "this server accepts fewer parts per object than S3: set larger parts, for example "
         """S3UNZIP_TUNING='{"part_bytes": 134217728}'"""
     ),
 }
@@ -196,7 +196,7 @@ _INTERRUPTED = re.compile(rf"[\w ]+ for path {PROVIDER}KeyboardInterrupt\b")
 
 
 class ServerAnswer(NamedTuple):
-    """A server's response, as a client reports it. A text that it does not report is ""."""
+    """A server's response, as a client reports it; a text that is not reported is ""."""
 
     status: int | None  # HTTP status; None if there was no response
     code: str
@@ -218,7 +218,7 @@ def read_answer(error: Exception) -> ServerAnswer:
         return _read_botocore(error)
     # obstore's message, then the errors that caused it.
     text, _, details = str(error).partition("\n\nDebug source:")
-    if "redirect without LOCATION" in text:  # obstore's words for a 301 from S3
+    if "redirect without LOCATION" in text:  # obstore's message for a 301 from S3
         return ServerAnswer(301, "PermanentRedirect", "the bucket is in another region")
     status = _STATUS.search(text)
     if status is None:
@@ -231,7 +231,7 @@ def _explain_without_status(text: str, details: str) -> ServerAnswer:
     """Return the answer for an obstore message that contains no status.
 
     Args:
-        text: the beginning of a message of obstore.
+        text: the beginning of an obstore message.
         details: the end of the message, which quotes the underlying errors.
     """
     certificate = _CERTIFICATE.search(details)
@@ -338,7 +338,7 @@ class Call(Struct, frozen=True):
     key: str = ""
     pinned: bool = False  # whether 404, 405, 412 and 416 mean that the archive has changed
     conditional: bool = False  # whether 412 means a conflict with another write
-    headers: tuple[str, ...] = ()  # those headers in `HEADER_OPTIONS` that the request has
+    headers: tuple[str, ...] = ()  # headers of the request that are in `HEADER_OPTIONS`
     owner: str | None = None  # required owner of the bucket; only botocore sends this condition
 
     def __str__(self) -> str:
@@ -399,7 +399,7 @@ def is_missing_right(answer: ServerAnswer) -> bool:
 
 
 def _choose_error_class(answer: ServerAnswer, call: Call) -> type[S3UnzipError]:
-    """Return the class of the error, by its code or status and, for some statuses, by `call`."""
+    """Choose the error class by the code or status and, for some statuses, also by `call`."""
     if is_unsupported(answer):
         return UnsupportedError
     if "Throttl" in answer.code:  # in codes of AWS services such as KMS
@@ -455,8 +455,8 @@ def _advise(answer: ServerAnswer, call: Call) -> str:
         )
     if answer.status == 412 and call.pinned:
         return "the archive has been overwritten since it was planned"
-    # The advice by status is for responses without a code. The advice for 400 is not for S3, whose
-    # response to a HEAD has no code either, but has a request id.
+    # The advice by status is for responses without a code. The advice for 400 does not apply to S3,
+    # whose response to a HEAD also has no code, but does have a request id.
     if answer.code or (answer.status == 400 and answer.request_id):
         return ""
     return _STATUS_ADVICE.get(answer.status, "")
@@ -476,7 +476,7 @@ def _advise_omitting_options(answer: ServerAnswer, call: Call) -> str:
 
 
 def _missing_right(answer: ServerAnswer, call: Call) -> str:
-    """Return the permission that may be missing: the one in the response, or that of the action.
+    """Return the permission that may be missing: from the response, or as the action requires.
 
     The text can be the subject of a sentence. Without s3:ListBucket, S3 responds with 403 for a
     missing key (API_GetObject, Permissions).

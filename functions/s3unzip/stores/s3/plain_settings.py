@@ -4,8 +4,8 @@ Rules:
 
 * This module reads environment variables, and profiles with plain values. botocore would return the
   same settings.
-* `read_plain_settings` returns None if it finds a variable, profile or line that it does not know.
-  botocore then reads everything.
+* `read_plain_settings` returns None if it does not recognize a variable, profile or line. botocore
+  then reads everything.
 * Keys are read here only if botocore's chain would use them: from variables, or from a profile
   without any other source of keys.
 """
@@ -75,7 +75,7 @@ class AwsSettings(Struct, frozen=True):
     ca_bundle: str | None = None  # file with trusted certificates
     request_checksum_calculation: str = "when_supported"
     addressing_style: object = None  # from the ``s3`` settings of the profile
-    has_special_endpoint: bool = False  # whether only botocore knows the S3 endpoints
+    has_special_endpoint: bool = False  # whether only botocore can find the S3 endpoints
     keys: Keys | None = None  # None means that only botocore's chain can find keys
 
 
@@ -191,8 +191,8 @@ def _read_files(profile: str) -> Profile | None:
         if sections is None:
             return None
         settings = sections.get(name, {})
-        # botocore takes the access key, secret and token from the same file. If both files had some
-        # of them, they would be mixed below.
+        # botocore takes the access key, secret and token from the same file. If each file contained
+        # some of them, the code below would mix them.
         if _has_access_keys(values) and _has_access_keys(settings):
             return None
         values |= settings

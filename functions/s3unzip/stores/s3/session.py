@@ -80,7 +80,7 @@ class Session:
         # account.
         self._owned: dict[tuple[str, str], float] = {}
         self._reachable: set[str] = set()  # buckets that have passed `check_bucket`
-        self._version_denied: set[str] = set()  # buckets that deny reading versions
+        self._version_denied: set[str] = set()  # buckets that deny access to versions
         self._renewals_when_cleared = 0  # `ProfileKeys.renewals` when `_stores` was last cleared
         # Until this monotonic time, an unreachable server probably means a wrong setting.
         self.startup_ends = aws.access.startup_ends()
@@ -104,7 +104,7 @@ class Session:
 
     @cached_property
     def sends_checksums(self) -> bool:
-        """Whether requests have checksums of their bodies, in headers that some servers refuse.
+        """Whether requests contain checksums of their bodies, in headers that some servers refuse.
 
         Without these headers, the signature covers each body, so the server still verifies it. The
         AWS configuration can disable them (sdkref/latest/guide/feature-dataintegrity.html).
@@ -115,12 +115,13 @@ class Session:
         """From now on, send no checksums in headers, because the server does not implement them."""
         with self._lock:
             self.sends_checksums = False
-            # Only the clients for writing send checksums. The others, without `key[1]`, are kept.
+            # Only the clients for writing send checksums. The clients for reading (`key[1]` is
+            # False) are kept.
             self._stores = {key: self._stores[key] for key in self._stores if not key[1]}
 
     def reader(self, bucket: str) -> S3Store:
         """Return the obstore client that reads `bucket`."""
-        key = (bucket, False, None)  # False: does not write
+        key = (bucket, False, None)  # False: a client for reading
         return self._stores.get(key) or self._open_store(key)  # reading from a dict needs no lock
 
     def writer(self, bucket: str, kms_key: str | None) -> S3Store:
@@ -133,7 +134,7 @@ class Session:
         return self._stores.get(key) or self._open_store(key)
 
     def _write_settings(self, kms_key: str | None) -> S3Config:
-        """Return the settings that only a client for writing has.
+        """Return the settings that only a client for writing uses.
 
         If the client sends checksums, the signature does not cover the body: S3 verifies the
         CRC64NVME of the body, and hashing would use more CPU than the rest of a PUT.
@@ -201,13 +202,14 @@ class Session:
         options: ClientConfig = {
             "connect_timeout": timedelta(seconds=self.access.connect_seconds),
             "pool_max_idle_per_host": str(self.access.connections),
-            "pool_idle_timeout": timedelta(seconds=50),  # S3 closes connections a little later
+            "pool_idle_timeout": timedelta(seconds=50),  # S3 closes idle connections a little later
             "allow_http": url.startswith("http://"),
             "user_agent": "s3unzip",
         }
         if not PROXIES.isdisjoint(map(str.lower, os.environ)):
             # Without a `proxy_url`, obstore would read these variables in its own way. So if there
-            # is no proxy, `url` itself is set as the proxy, and is not used: its host is excluded.
+            # is no proxy, `url` itself is set as the proxy, but is never used, because its host is
+            # excluded.
             options["proxy_url"] = find_proxy(url) or url
             if options["proxy_url"] == url:
                 options["proxy_excludes"] = urlsplit(url).hostname or ""
@@ -250,7 +252,8 @@ class Session:
     def check_bucket(self, bucket: str) -> None:
         """Raise an error if credentials or the bucket are missing, or the endpoint is unreachable.
 
-        A bucket that has passed is not checked again. Other errors are left to later requests.
+        A bucket that has passed the check is not checked again. Other errors are left to later
+        requests.
         """
         if bucket in self._reachable or self.is_forked():  # in a fork, obstore never returns
             return
@@ -280,8 +283,8 @@ class Session:
         """Return the version id to specify in a request, or None to specify only the ETag.
 
         A request with a version id requires s3:GetObjectVersion. If S3 has denied such a request,
-        later requests have only an ETag, because credentials without that permission may still be
-        able to read the archive.
+        later requests specify only an ETag, because credentials without that permission may still
+        be able to read the archive.
         """
         if bucket in self._version_denied and pin.has_strong_etag:
             return None
@@ -303,7 +306,7 @@ class Session:
         error does not allow a retry.
         """
         keys = self._aws.keys
-        if keys.failure is not None and PROVIDER in str(error):  # obstore kept only its text
+        if keys.failure is not None and PROVIDER in str(error):  # obstore keeps only its text
             return keys.failure
         answer = read_answer(error)
         # A HEAD has the action GetObject and is never pinned. Its response has no code.
@@ -355,14 +358,14 @@ class Session:
             return refusal
         keys = self._aws.keys
         try:
-            are_renewed = keys.find_new_keys(self._renewals_when_cleared)  # also by another thread
+            are_renewed = keys.find_new_keys(self._renewals_when_cleared)  # maybe by another thread
             current = keys.current()
         except errors.S3UnzipError as failure:
             # If the keys have expired, the user needs to know why there are no new ones.
             return failure if code in EXPIRED else refusal
         if are_renewed:
             with self._lock:
-                if self._renewals_when_cleared != keys.renewals:  # else another thread cleared them
+                if self._renewals_when_cleared != keys.renewals:  # else already cleared
                     self._renewals_when_cleared = keys.renewals
                     self._stores.clear()  # these clients cache the refused keys
             return errors.ServiceFaultError(str(refusal))
@@ -446,5 +449,5 @@ class Session:
 
     @property
     def _is_starting(self) -> bool:
-        """Whether the program has just started, so that a failure is likely a wrong setting."""
+        """Whether the program has just started, so that failures probably mean a wrong setting."""
         return time.monotonic() < self.startup_ends

@@ -4,11 +4,11 @@ An ETag pins a version. Some servers return no ETag for a file that was put into
 directly. In that case, the pin contains the time of the file's last change as an HTTP date. The
 size and the ETag or date in each response are compared with the pin, because some servers ignore
 If-Match, and others refuse their own ETags in it. After a server has refused its own ETag, reads no
-longer have If-Match.
+longer send If-Match.
 
-Some keys that are valid in S3 are requested by botocore. object_store, on which obstore is built,
-drops slashes at the beginning and end of a key, and refuses control characters and the segments "",
-``.`` and ``..``.
+Some keys that are valid in S3 are requested with botocore, not obstore. object_store, on which
+obstore is built, drops slashes at the beginning and end of a key, and refuses control characters
+and the segments "", ``.`` and ``..``.
 
 Only the pinned version is deleted or tagged. In a versioned bucket, requests specify the version
 id. Otherwise, a deletion specifies the ETag, which S3 compares (`conditional-deletes` in its user
@@ -50,7 +50,7 @@ NO_SUFFIX = re.compile("non-partial response|CONTENT_RANGE|InvalidRange|NotImple
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f]")
 _LENGTH = re.compile(r"[0-9]{1,19}")  # int() refuses thousands of digits
 CHECK_ENDPOINT = "check that the endpoint is an S3 server, or copy the object elsewhere"
-NO_DATE = datetime.fromtimestamp(0, UTC)  # used if a response contains no date
+NO_DATE = datetime.fromtimestamp(0, UTC)  # for a response without a date
 
 
 def needs_botocore(session: Session, key: str) -> bool:
@@ -61,7 +61,7 @@ def needs_botocore(session: Session, key: str) -> bool:
     if (
         session.is_forked()
         or key in session.keys_for_botocore
-        or len(session.keys_for_botocore) > MAX_KEYS_FOR_BOTOCORE  # then botocore requests all
+        or len(session.keys_for_botocore) > MAX_KEYS_FOR_BOTOCORE  # then for all keys
     ):
         return True
     # obstore changes or refuses keys with a control character, and keys in which a part of the path
@@ -84,8 +84,8 @@ def get_object(
     Args:
         span: offsets of the first byte and of the byte after the last one. Defaults to all bytes.
         etag, version: ETag that the object must have, and id of the version to read, if any.
-        min_chunk_size: minimum bytes in a chunk of obstore. If a body is cut short, the incomplete
-            chunk is lost.
+        min_chunk_size: minimum size of a chunk from obstore, in bytes. If a body is cut short, the
+            incomplete chunk is lost.
     """
     if needs_botocore(session, call.key):
         return _get_by_botocore(session, call, span, etag=etag, version=version)
@@ -124,7 +124,7 @@ def _get_by_botocore(
         Key=call.key,
         **{name: value for name, value in request.items() if value is not None},
     )
-    object_size = 0  # without a span, no caller needs it
+    object_size = 0  # no caller uses it without a span
     if span is not None:
         # The default does not match the pattern below, and is shown in the message.
         content_range = response.get("ContentRange", "the whole object")
