@@ -115,8 +115,7 @@ class Session:
         """From now on, send no checksums in headers, because the server does not implement them."""
         with self._lock:
             self.sends_checksums = False
-            # Only the clients for writing send checksums. The clients for reading (`key[1]` is
-            # False) are kept.
+            # Only clients for writing send checksums. The others (`key[1]` is False) are kept.
             self._stores = {key: self._stores[key] for key in self._stores if not key[1]}
 
     def reader(self, bucket: str) -> S3Store:
@@ -208,8 +207,7 @@ class Session:
         }
         if not PROXIES.isdisjoint(map(str.lower, os.environ)):
             # Without a `proxy_url`, obstore would read these variables in its own way. So if there
-            # is no proxy, `url` itself is set as the proxy, but is never used, because its host is
-            # excluded.
+            # is no proxy, `url` itself is set as the proxy, but never used: its host is excluded.
             options["proxy_url"] = find_proxy(url) or url
             if options["proxy_url"] == url:
                 options["proxy_excludes"] = urlsplit(url).hostname or ""
@@ -252,8 +250,7 @@ class Session:
     def check_bucket(self, bucket: str) -> None:
         """Raise an error if credentials or the bucket are missing, or the endpoint is unreachable.
 
-        A bucket that has passed the check is not checked again. Other errors are left to later
-        requests.
+        A bucket that passes is not checked again. Other errors are left to later requests.
         """
         if bucket in self._reachable or self.is_forked():  # in a fork, obstore never returns
             return
