@@ -41,7 +41,7 @@ def open_context(
         policy: the rules and limits for archives.
         tuning: the tuning of the run.
         clock: the clock of the process; once it is stopped, the current task has no time left.
-        progress: receives the counts; None: they are not shown.
+        progress: receives the counts. None means that they are not shown.
         ask: requests keys from the main process; None in the main process itself.
     """
     start_logging()
@@ -60,7 +60,7 @@ class AttemptEnd(Struct, frozen=True):
     """How one attempt at a task ended."""
 
     error: S3UnzipError | None = None
-    lost: bool = False  # a lack of memory or the worker's death ended it; it may have no record
+    lost: bool = False  # memory ran out or the worker died; the attempt may not be on record
     worker_died: bool = False  # the worker process died; `lost` is then also True
 
 
@@ -92,7 +92,7 @@ def do_attempt(run: Run, task: Task, context: Context) -> AttemptEnd:
     """Attempt a task once; return the error instead of raising it, so that other tasks continue.
 
     If memory runs out, the attempt is lost: its outcomes may not be on record. An error that is
-    neither an `S3UnzipError` nor caused by a lack of memory is a bug, and is raised.
+    neither an `S3UnzipError` nor caused by a lack of memory indicates a bug and is raised.
     """
     is_over = threading.Event()
     try:
@@ -116,7 +116,7 @@ def do_attempt(run: Run, task: Task, context: Context) -> AttemptEnd:
 
 
 def _report_silence(run: Run, context: Context, is_over: threading.Event) -> None:
-    """Warn on the progress display, until `is_over` is set, while a store does not respond.
+    """While a store does not respond, warn on the progress display, until `is_over` is set.
 
     A call to a store can wait for minutes before it fails.
     """
@@ -124,7 +124,7 @@ def _report_silence(run: Run, context: Context, is_over: threading.Event) -> Non
     progress = context.progress
     if faults is None or progress is None:
         return
-    options = ""  # such as --endpoint-url, which is not a part of a location
+    options = ""  # such as --endpoint-url, which is not part of a location
     if context.connections is not None:
         options = " ".join(context.connections.recorded().command_options())
     if options:

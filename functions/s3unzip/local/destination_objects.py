@@ -1,8 +1,8 @@
-"""What a run does to the objects of its destination: ``--dry-run``, folders, ``--delete-extra``.
+"""What a run does to the objects in its destination: ``--dry-run``, folders, ``--delete-extra``.
 
-Before its first write, a run checks that the destination can take the members. A dry run determines
-what a run would do with each key, but writes nothing. After a run into a folder, the folders of the
-archive are created.
+Before its first write, a run checks that the destination can store the members. A dry run
+determines what a run would do with each key, but writes nothing. After a run into a folder, the
+folders of the archive are created.
 
 Objects below the run's prefix that are not members of its archive are extra. Extra objects are
 deleted only by a run that wrote all members, and only below a prefix that belongs to its archive
@@ -59,15 +59,16 @@ MAX_SHOWN = 3  # maximum number of folders to name in a warning
 
 
 def check_destination(request: Request, reading: Reading, context: Context) -> None:
-    """Raise an error if the destination cannot be reached, or cannot take the members."""
+    """Raise an error if the destination cannot be reached or cannot store the members."""
     destination = context.stores.destination(request.destination)
     destination.check_reachable()
     size = reading.index.selected.size
     if request.options.as_gzip is not None:  # a gzip file is about as large as the compressed data
         size = reading.index.selected.compressed_size
     rule = request.after_success
-    # Some warnings are about names that are the same file on some disks. A lenient run keeps the
-    # last member of such a file, unless it then deletes the archive, the only copy of the others.
+    # Some warnings concern names that refer to the same file on some disks. A lenient run keeps
+    # only the last member with such a name, unless the run then deletes the archive, which is the
+    # only copy of the other members.
     keeps_last = request.options.lenient and (rule is None or rule.action is SourceAction.TAG)
     destination.check_ready(size, {} if keeps_last else reading.index.warnings)
 
@@ -155,12 +156,12 @@ def _decide_members(
     is_linked = cache(partial(_is_linked, root=request.destination.key))
     for row in rows:
         outcome = outcomes.get(row.member.index)
-        # Any other outcome is a refusal by `OnConflict.NEVER`; the next branch decides all of them.
+        # Any other outcome is a refusal by `OnConflict.NEVER`; the next branch handles all of them.
         if outcome is not None and outcome.status is Status.UNCHANGED:
             yield Decision(row.key, row.member.size, "unchanged")
         elif request.options.on_conflict is OnConflict.NEVER and (
             row.key in listed_keys
-            # With `never`, folders and symbolic links also remain, but a listing omits them.
+            # With `never`, folders and symbolic links are also kept, but a listing omits them.
             or (request.destination.store.has_folders and os.path.lexists(row.key))
         ):
             yield Decision(row.key, row.member.size, "refuse", reason="exists")
@@ -181,16 +182,19 @@ def _decide_members(
 
 
 def _is_linked(folder: str, root: str) -> bool:
-    """Return whether a link below `root`, the destination, leads to `folder`; no run follows it."""
-    depth = f"{folder}/".count("/", len(root))  # number of folders from `root` to `folder`
+    """Return whether the path from `root`, the destination, to `folder` contains a symbolic link.
+
+    Runs do not follow such links.
+    """
+    depth = f"{folder}/".count("/", len(root))  # number of folders between `root` and the member
     return any(map(Path.is_symlink, Path(folder, "member").parents[:depth]))
 
 
 def _is_blocked(path: str) -> bool:
-    """Return whether there is a folder at `path`, or a file in the place of a folder above it.
+    """Return whether `path` is a folder, or a file is in the place of one of its parent folders.
 
-    A run cannot write a file there. A file or a symbolic link at `path` is no obstacle, because a
-    run replaces it.
+    In both cases, a run cannot write a file at `path`. A file or a symbolic link at `path` does not
+    block the run, which replaces it.
     """
     try:
         return S_ISDIR(Path(path).lstat().st_mode)
@@ -205,14 +209,14 @@ def check_safe_to_delete(
     option: str = OPTION,
     naming: Naming = name_typed,
 ) -> None:
-    """Refuse a request with ``--delete-extra`` whose run might delete objects that somebody needs.
+    """Refuse a request with ``--delete-extra`` if its run might delete objects still in use.
 
     Args:
         request: archive, destination and options.
         home: the location of the records of this machine's runs.
         stores: used to read these records.
-        option: the caller's name of ``--delete-extra``, for messages.
-        naming: returns the caller's name of any other option, for messages.
+        option: the caller's name for ``--delete-extra``, used in messages.
+        naming: returns the caller's name for any other option, used in messages.
 
     Raises:
         UsageError: not all members are extracted, the prefix is missing, or the objects below the
@@ -221,7 +225,7 @@ def check_safe_to_delete(
     check_delete_extra(request.options, option, naming)
     target = request.destination
     prefix = parse_template(request).prefix
-    # Without a key prefix, a run would clear a whole bucket or folder, whose path is `target.key`.
+    # Without a key prefix, a run would clear the whole bucket, or the whole folder at `target.key`.
     if not prefix or (target.store.has_folders and prefix == target.key):
         container = "folder" if target.store.has_folders else "bucket"
         raise UsageError(
@@ -257,7 +261,7 @@ def clear_extra(
     records = RunRecords.open(context.stores, report.run, calls)
     run = records.read_plan().run
     members = {outcome.key for outcome in records.all_outcomes()}
-    # If a member has no record, its object would be deleted as an extra object.
+    # If a member lacked a record, its object would be deleted as an extra object.
     if len(members) != report.extracted + report.unchanged:
         raise ServiceFaultError(f"{OPTION}: the records of {run.id} lack some of its members")
     if run.options.marker:
@@ -265,10 +269,10 @@ def clear_extra(
     objects = _list_objects(run.destination, run.key_prefix, context, calls)
     extra = [objects[key] for key in sorted(objects.keys() - members)]
     unlisted = sorted(members - objects.keys())
-    if extra and unlisted:  # an object may be listed under a name that differs in case
+    if extra and unlisted:  # an object may be listed under a name that differs only in case
         raise StorageError(
             f"{OPTION}: nothing is deleted: the destination does not list {unlisted[0]}, perhaps "
-            "because its disk ignores upper and lower case; rename what had that name before"
+            "because its disk ignores case; rename the file or folder that differs only in case"
         )
     # A run that began after `check_safe_to_delete` may have written these objects. Without
     # `connections`, the other runs are unknown.
@@ -338,10 +342,10 @@ def _is_within(location: Location, outer: Location) -> bool:
 def _refuse_other_archives(
     request: Request, cleared: Location, home: Location, stores: Stores, *, option: str
 ) -> None:
-    """Raise an error if the prefix of another archive's run contains `cleared` or lies in it.
+    """Raise an error if the prefix of another archive's run contains `cleared` or lies within it.
 
-    Runs of the archive in `request` are no reason to refuse. `cleared` is the prefix whose extra
-    objects are to be deleted. The records of the runs are below `home`, and `stores` reads them.
+    Runs of the archive in `request` are ignored. `cleared` is the prefix whose extra objects are to
+    be deleted. The records of the runs are below `home` and are read through `stores`.
     """
     for name in known_runs(home):
         try:

@@ -67,7 +67,7 @@ from s3unzip.zip import Policy
 
 _log = logging.getLogger("s3unzip.machine")
 
-SERVICE_FAULT = "service-fault"  # reason of a run that ended because a store did not answer
+SERVICE_FAULT = "service-fault"  # reason code if a run ended because a store did not answer
 
 
 class Machine:
@@ -89,7 +89,8 @@ class Machine:
         # this machine.
         self.outermost_run: RunRecords | None = None
         self._resources = ExitStack()  # the workers, the lock, and the machine for nested archives
-        # Holds the lock of the latest run until the next is locked. On exit, the workers end first.
+        # Holds the lock of the last run until the next one is locked. On exit, the workers end
+        # first.
         self._run_lock = self._resources.enter_context(ExitStack())
         self._resources.callback(workers.close)
 
@@ -112,16 +113,16 @@ class Machine:
             request: archive, destination and options.
             planned: called with the plan before the first task begins; an exception stops the run.
             warn: called with a sentence for each glob that matches no member.
-            max_cost: the maximum estimated cost in dollars; None: no limit.
+            max_cost: the maximum estimated cost in dollars. None means no limit.
         """
         context = self.context
         calls = context.calls()
-        # Either store might ask the user for an MFA code: show no progress before both are reached.
+        # Either store might ask the user for an MFA code: show progress only after reaching both.
         tail = read_tail(context.stores.source(request.source), request.source, context, calls)
         sign_in(self._config, request.destination)
         self.progress.phase("plan")
         # A web server might not report when the archive was modified. The id of an earlier run of
-        # this version then differs only in the time. Take its time, so that both have the same id.
+        # this version then differs only in the time. Use that time, so that both ids are the same.
         if tail.modified is None:
             recorded_time = find_latest_time(
                 self._config.work, run_id(request, tail.pin, modified=None)
@@ -157,7 +158,7 @@ class Machine:
         records.delete_records()
 
     def _check_cost(self, request: Request, reading: Reading, max_cost: float) -> None:
-        """Raise `BudgetError` if the estimated cost of a run is above `max_cost` dollars."""
+        """Raise `BudgetError` if the estimated cost of a run exceeds `max_cost` dollars."""
         from s3unzip.estimate import check_budget, estimate  # noqa: PLC0415 - rarely needed
 
         tasks = preview_tasks(request, reading, self.context)
@@ -174,7 +175,7 @@ class Machine:
         )
 
     def resume(self, run: str, *, failed: bool = False) -> Report:
-        """Do the remaining work of a run; return its report.
+        """Continue a run until it ends; return its report.
 
         Args:
             run: the id of the run.
@@ -190,8 +191,8 @@ class Machine:
             forget_lost(run_step, self._home)
             note_start(self._home, run)
         except UnreadableRecordError as damage:
-            # Without all records, lost members cannot be determined. A report of the damage makes
-            # `loop.resume` plan the run again and extract all its members.
+            # Without all records, the lost members cannot be determined. If the report describes
+            # the damage, `loop.resume` plans the run again and extracts all its members.
             run_step.records.store.delete([REPORT])
             run_step.records.put_report(
                 report_unplanned(
@@ -204,10 +205,10 @@ class Machine:
     def run_nested(self, report: Report, max_cost: float | None = None) -> list[NestedRun]:
         """Extract the archives that a run extracted, level by level; show and return the results.
 
-        All nested archives share one budget: each can use what the archives before it left. The
-        results are also written to ``nested.jsonl`` of each outer run. The file of the outermost
-        run is written last, so it shows that no nested archive was skipped. A nested archive whose
-        run would cost more than `max_cost` dollars is not extracted.
+        All nested archives share one budget: each can use what the archives before it have left.
+        The results are also written to the ``nested.jsonl`` of each outer run. The file of the
+        outermost run is written last, so its existence shows that no nested archive was skipped. A
+        nested archive whose run would cost more than `max_cost` dollars is not extracted.
         """
         if not has_nested(report):
             return []
@@ -218,7 +219,7 @@ class Machine:
         try:
             while outer_reports:
                 records = RunRecords.open(self.context.stores, outer_reports.popleft().run)
-                # Written by an earlier call, it would say that all nested archives have ended.
+                # A file from an earlier call would mean that all nested archives have been handled.
                 records.store.delete([NESTED])
                 run = records.read_plan().run
                 # The results of the refused archives come first.
@@ -245,13 +246,13 @@ class Machine:
     def _run_inner(
         self, request: Request, outermost: Report, max_cost: float | None
     ) -> tuple[NestedRun, Report | None]:
-        """Extract a nested archive; return the result, and the report of its run if it began."""
+        """Extract a nested archive; return the result, and the report of the run if it began."""
         try:
             report = self._inner.run(request, max_cost=max_cost)
         except (InterruptedRunError, KeyboardInterrupt) as interrupt:
             raise InterruptedRunError(
-                f"stopped: the archives inside {outermost.source} are not all extracted; continue "
-                f"with: s3unzip resume {outermost.run}"
+                f"stopped: not all archives inside {outermost.source} have been extracted; "
+                f"continue with: s3unzip resume {outermost.run}"
             ) from interrupt
         except S3UnzipError as error:
             return NestedRun(request.source.key, reason="not-begun", message=str(error)), None
@@ -265,10 +266,10 @@ class Machine:
 
     @cached_property
     def _inner(self) -> Machine:
-        """The machine for the nested archives, which it reads from the destination.
+        """The machine for the nested archives, which are read from the destination.
 
-        While it works, the outer machine (`self`) keeps the lock of the outermost run. The workers
-        are shared if the same options are used to reach source and destination.
+        Meanwhile, the outer machine (`self`) holds the lock of the outermost run. The workers are
+        shared if the same options are used to reach the source and the destination.
         """
         config = self._config.at_destination()
         if config == self._config:  # share the context and the workers
@@ -355,7 +356,7 @@ def open_machine(
     Args:
         stores: how this process and the workers reach stores.
         policy: the limits for archives.
-        tuning: the tuning of the machine; None selects the defaults for this number of workers.
+        tuning: the tuning of the machine; None selects the defaults for the number of processes.
         processes: the maximum number of processes, including this one; None selects one for each
             processor.
         progress: receives the counts of the workers.
@@ -387,7 +388,7 @@ def _settle_round(
         state: the state of the run before the round.
         records: the records of the run.
         context: the context of this process.
-        fault: the error of a store that did not answer during the round; None: all answered.
+        fault: the error of a store that did not answer during the round; None if all answered.
     """
     if fault is not None and records.find_stop() is None:
         records.write_stop(Stop(Verdict.FAILED, SERVICE_FAULT, str(fault)))
@@ -405,7 +406,7 @@ def _report_interruption(
 ) -> InterruptedRunError:
     advice = f"continue with: s3unzip resume {run.id}"
     if isinstance(interrupt.__context__, KeyboardInterrupt):
-        # After a second Ctrl-C, what the workers have done is not on record.
+        # After a second Ctrl-C, the workers have not recorded everything that they did.
         return InterruptedRunError(f"stopped; {advice}")
     records = RunRecords.open(context.stores, run.id)
     if not is_stopped(records):

@@ -3,13 +3,14 @@
 A worker has tens of threads that wait for the interpreter's lock or for a PUT, each for
 microseconds. Linux may move a woken thread to another processor, where it preempts the running
 thread and lacks its cached data. With 20,000 small members, this took a third of the CPU time.
-Workers therefore use `SCHED_BATCH` (sched(7)), under which a woken thread preempts no other thread.
+Workers therefore use `SCHED_BATCH` (sched(7)), under which a woken thread does not preempt
+others.
 
-A worker allocates and frees buffers all the time, in several threads. By default, glibc returns
-free memory at the top of a heap to the system at once, only to request it again. The kernel then
-spends as much time on new pages as a worker spends on inflating into them. After the first large
-buffer is freed, glibc also allocates large buffers in the heaps of the threads, where they leave
-holes. Fixed thresholds prevent both problems.
+A worker constantly allocates and frees buffers in several threads. By default, glibc returns free
+memory at the top of a heap to the system at once, only to request it again. The kernel then spends
+as much time on providing new pages as a worker spends on inflating data into them. After the first
+large buffer is freed, glibc also allocates large buffers in the heaps of the threads, where they
+leave holes. Fixed thresholds prevent both problems.
 """
 
 import contextlib
@@ -22,7 +23,7 @@ from s3unzip.printable import printable
 LOG_LEVEL = "S3UNZIP_LOG_LEVEL"  # inherited by worker processes
 TRIM_THRESHOLD = -1  # M_TRIM_THRESHOLD in malloc.h
 MMAP_THRESHOLD = -3  # M_MMAP_THRESHOLD in malloc.h
-LARGE = 4 * 1024**2  # in bytes; smaller buffers are too frequent for a system call each
+LARGE = 4 * 1024**2  # in bytes; smaller buffers are too frequent to make a system call for each
 MAX_KEPT = 64 * 1024**2  # maximum number of free bytes at the top of a heap
 
 
@@ -54,7 +55,7 @@ def count_processors() -> int:
 
 
 def yield_to_others() -> None:
-    """Use `SCHED_BATCH`: this process and its new threads preempt no others when they wake."""
+    """Use `SCHED_BATCH`: this process and its new threads do not preempt others when they wake."""
     if hasattr(os, "SCHED_BATCH"):
         with contextlib.suppress(OSError):  # a sandbox can forbid the call
             if os.sched_getscheduler(0) == os.SCHED_OTHER:  # otherwise, keep the user's policy

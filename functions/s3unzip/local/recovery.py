@@ -5,11 +5,11 @@ The rules:
 1. Files are not synced during a run. A power failure can therefore lose members and parts that are
    on record as done: a file may be missing, truncated or filled with zeros.
 2. Before a run continues, each member on record is checked again. Its file must exist and have the
-   right size; this check takes one call for each member. If the machine was restarted since a
+   right size; this check needs one call for each member. If the machine was restarted since a
    process worked on the run, the file is also read to compare its CRC-32, and no part of a split
    member counts as done. The next round extracts the lost members again.
 3. Damaged records are treated as missing (`runs.records`). If the records of the plan are damaged,
-   it is unknown which members are recorded, so the run begins anew.
+   it is unknown which members are recorded, so the run starts over.
 4. A killed worker leaves files whose names begin with the mark of its run. These files are
    removed from the folders of the run's members.
 5. The caller holds the lock of the run (`local.runs`), so no other process writes at the same time.
@@ -51,7 +51,7 @@ def forget_lost(step: Step, home: str) -> None:
     lost = forget_outcomes(step, is_lost)
     if lost:
         step.records.store.delete([REPORT])  # the report counts the lost members as extracted
-        _log.warning("members on record that are not in the folder: %d; extracted again", lost)
+        _log.warning("recorded members that are not in the folder: %d; extracting them again", lost)
     if machine_restarted:  # parts of split members may also be lost
         for task in list(step.records.tasks()):
             if task.slice is not None:
@@ -64,12 +64,12 @@ def remove_leftovers(step: Step) -> int:
     if not isinstance(destination, FolderDestination):
         return 0
     folders = {destination.root_prefix}  # the destination itself and the folders of the members
-    # All slices of a member have the same span of the member list.
+    # All slices of a member refer to the same span of the member list.
     for span in {task.rows for task in step.records.tasks()}:
         folders.update(dirname(row.key) + "/" for row in step.read_rows(span))
     return sum(destination.remove_own(folder, step.run.id) for folder in folders)
 
 
 def drop_leftovers(step: Step) -> int:
-    """Abort the uploads and remove the files of a run's killed workers; return their number."""
+    """Abort the uploads and remove the files of a run's killed workers; return the total number."""
     return abort_leftover_uploads(step, step.records.tasks()) + remove_leftovers(step)

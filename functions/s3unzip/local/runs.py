@@ -2,11 +2,11 @@
 
 If a second process worked on a run, it would replace the plan of the first process, delete its
 outcomes and abort its uploads. A run is therefore locked before any of its files is written. The
-lock is on a file in the run's folder; the kernel releases it whenever and however the process ends.
+lock is on a file in the run's folder; the kernel releases it when the process ends for any reason.
 
 Two runs may write the same keys concurrently. A run that aborts the uploads of its killed workers
-finds the uploads by their keys. Each multipart upload therefore has a file below ``uploads/``,
-next to the runs, that contains the id of its run.
+finds the uploads by their keys, so it might also find uploads of the other run. Each multipart
+upload therefore has a file below ``uploads/``, next to the runs, that contains the id of its run.
 
 * The file is written after the upload begins, and removed shortly before or after the upload ends.
   A run may abort its own uploads. It may also abort an upload that has no file, or whose run no
@@ -76,7 +76,7 @@ def lock_run(home: str, run: str) -> BufferedWriter:
             file = closing.enter_context(
                 open(folder / LOCK, "ab", opener=partial(os.open, mode=0o600))
             )
-        # Another process that calls `is_at_work` holds the lock of an idle run for a moment.
+        # Another process that calls `is_at_work` briefly holds the lock of an idle run.
         for _ in range(TRIES):
             with _explaining_records(folder), suppress(BlockingIOError):
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -92,12 +92,12 @@ def lock_run(home: str, run: str) -> BufferedWriter:
 
 @contextmanager
 def _explaining_records(folder: Path) -> Iterator[None]:
-    """Translate any `OSError`; advise to keep the records elsewhere if that would help."""
+    """Translate any `OSError`; suggest keeping the records elsewhere if that would help."""
     try:
         yield
     except OSError as error:
         explained = translate_error(error, str(error.filename or folder))
-        if error.errno in {errno.EMFILE, errno.ENFILE}:  # no other folder would help
+        if error.errno in {errno.EMFILE, errno.ENFILE}:  # another folder would not help
             raise explained from error
         raise type(explained)(f"{explained}; {HOME_ADVICE}") from error
 
@@ -118,7 +118,7 @@ def note_start(home: str, run: str) -> None:
     """Record that a process has worked on `run` since the machine's last boot."""
     path = Path(home, "runs", run, BOOT)
     with explaining(str(path)):
-        path.touch(mode=0o600)  # a new file is private
+        path.touch(mode=0o600)  # makes a new file private
         path.write_bytes(read_boot_id())
 
 
@@ -130,7 +130,7 @@ def make_latest(home: str, run: str) -> None:
 
 
 def read_boot_id() -> bytes:
-    """Return the id of the machine's current boot; empty if the system has no such id."""
+    """Return the id of the machine's current boot; empty if the system does not provide one."""
     with suppress(OSError):
         return BOOT_ID.read_bytes()
     with suppress(OSError):  # macOS
@@ -143,7 +143,7 @@ def read_boot_id() -> bytes:
 
 
 def is_at_work(home: str, run: str) -> bool:
-    """Return whether a process on this machine is working on `run`: it then holds the lock."""
+    """Return whether a process on this machine is working on `run`, and thus holds its lock."""
     try:
         with Path(home, "runs", run, LOCK).open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -194,7 +194,7 @@ def runs_of_archive(home: Location, source: Location) -> list[str]:
 
 
 class OpenUploads(UploadNotes):
-    """The files that associate each multipart upload with its run; `home` holds the records."""
+    """The files that associate each multipart upload with its run; `home` contains the records."""
 
     def __init__(self, home: str) -> None:
         self._home = home
@@ -213,7 +213,7 @@ class OpenUploads(UploadNotes):
             path.unlink(missing_ok=True)
 
     def is_of_another(self, upload_id: str, run: str) -> bool:
-        """Return whether an upload belongs to a run other than `run`, and that run is active."""
+        """Return whether an upload belongs to an active run other than `run`."""
         try:
             owner = self._path_of(upload_id).read_text()
         except FileNotFoundError:
@@ -221,7 +221,7 @@ class OpenUploads(UploadNotes):
         return owner != run and is_at_work(self._home, owner)
 
     def _path_of(self, upload_id: str) -> Path:
-        """Return the path of an upload's file, named by a hash, because an id can be too long."""
+        """Return the path of an upload's file, whose name is a hash: an id can be too long."""
         return Path(self._home, "uploads", hashlib.sha256(upload_id.encode()).hexdigest()[:32])
 
 
@@ -269,7 +269,7 @@ class LocalRuns(RunList):
             with suppress(UsageError), lock_run(self.work_location.key, run):
                 shutil.rmtree(folder)
                 removed += 1
-            with suppress(OSError):  # the parent is the folder of a day, perhaps with other runs
+            with suppress(OSError):  # the parent is the folder of a day and may contain other runs
                 folder.parent.rmdir()
         return removed, resumable
 
@@ -285,8 +285,8 @@ class LocalRuns(RunList):
                 return records.find_plan() is not None  # without a plan, nothing can be resumed
         except UnreadableRecordError:
             return True
-        # A run that was stopped is FAILED. `archive_left` means that the action on the archive has
-        # not been done yet.
+        # The verdict of a stopped run is FAILED. `archive_left` means that the action on the
+        # archive has not been carried out yet.
         return (
             report.verdict is Verdict.FAILED
             or report.archive_left
@@ -300,13 +300,13 @@ class LocalRuns(RunList):
         return StoreConfig()
 
     def state(self, run: str) -> str:
-        """Return `RUNNING` if a process plans the run or works on it, and `ENDED` otherwise."""
+        """Return `RUNNING` if a process is planning the run or working on it, else `ENDED`."""
         return RUNNING if is_at_work(self.work_location.key, run) else ENDED
 
     def stop(self, run: str) -> bool:
         """Stop the run and wait for it to end; return whether the stop ended it.
 
-        The process that works on the run sees the recorded stop, lets its workers write their
+        The process that works on the run reads the recorded stop, lets its workers write their
         outcomes, and writes the report. If the report was already written, the stop ends the
         extraction of nested archives.
         """

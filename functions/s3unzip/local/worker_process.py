@@ -40,7 +40,7 @@ from s3unzip.model import Run, Task
 from s3unzip.stores.ports import Clock, Keys, KeysRequest
 
 DEATH_SECONDS = 1.0  # maximum time to wait for the exit code after a process's output ends
-# Why a process died, by its exit code; each text is the end of a message.
+# Why a process died, by its exit code; each text is appended to a message.
 DEATHS = {
     0: (  # the process exited by itself, in `_receive`
         " (it could not read its task): another version of s3unzip was probably installed during "
@@ -55,7 +55,7 @@ END_TASK = "end"  # the message that makes a worker end its task
 PIPE_ERRORS = (
     # The process at the other end died.
     *(EOFError, OSError, pickle.UnpicklingError),
-    # The process at the other end has another version of s3unzip, installed during the run.
+    # The process at the other end uses another version of s3unzip, installed during the run.
     *(AttributeError, ImportError, IndexError, TypeError, ValueError),
 )
 KeysAnswer = Keys | S3UnzipError | None
@@ -67,9 +67,9 @@ class WorkerProcess:
     def __init__(self, open_context: OpenContext) -> None:
         self._open_context = open_context
         self._process: subprocess.Popen[bytes] | None = None
-        # This process's end of the lifeline, to which nothing is written; -1: there is no lifeline.
-        # When this end is closed, at the latest when this process ends, the worker gets a signal
-        # that ends it.
+        # This process's end of the lifeline, to which nothing is written; -1 if there is no
+        # lifeline. When this end is closed, at the latest when this process ends, the worker
+        # receives a signal that ends it.
         self._lifeline = -1
 
     def do_attempt(self, run: Run, task: Task, take: Callable[[TaskMessage], object]) -> AttemptEnd:
@@ -121,7 +121,7 @@ class WorkerProcess:
             _send(cast("subprocess.Popen[bytes]", self._process), answer)
 
     def _explain_death(self) -> str:
-        """Return the text of `DEATHS` for the process's exit code; empty if it has none."""
+        """Return the text in `DEATHS` for the process's exit code; empty if there is none."""
         if self._process is None:  # the process could not be started
             return ""
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -204,7 +204,7 @@ def work(lifeline: int) -> None:
         return answer
 
     progress.send = send
-    open_context: OpenContext = _receive()  # the first message of the main process
+    open_context: OpenContext = _receive()  # the first message from the main process
     context = open_context(clock, progress, ask)
     threading.Thread(target=_queue_messages, args=(tasks, key_answers, clock), daemon=True).start()
     gc.freeze()  # the garbage collector skips these objects, which live as long as the process
@@ -230,8 +230,8 @@ def _queue_messages(
 ) -> None:
     """Put each message from the main process into the queue for its type.
 
-    A tuple is a run and a task. On `END_TASK`, the clock is stopped, so that the current task has
-    no time left. Any other message answers a request for keys.
+    A tuple contains a run and a task. On `END_TASK`, the clock is stopped, so that the current task
+    has no time left. Any other message answers a request for keys.
     """
     while True:
         message = _receive()

@@ -47,13 +47,13 @@ _log = logging.getLogger("s3unzip.workers")
 
 MAX_DEATHS = 5  # maximum number of worker deaths in a row without a finished task
 TROUBLE_SECONDS = 30.0  # minimum time before the same warning is shown again
-LOOK_SECONDS = 0.5  # time between two checks whether another process has stopped the run
+LOOK_SECONDS = 0.5  # time between two checks of whether another process has stopped the run
 WORKER_STOP_SECONDS = 20.0  # maximum time for a stopped worker to write its outcomes
 SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}  # the signals that end the program
 
 
 class WorkerTally:
-    """Adds up the counts of all tasks, and reports each increase of the sums to a progress display.
+    """Adds up the counts of all tasks, and reports each increase in the sums to a progress display.
 
     The counts of a lost attempt are subtracted, so a sum can fall. The displayed sum never falls:
     the next increase is reported when the sum exceeds its previous maximum.
@@ -129,7 +129,7 @@ class Workers:
         self._open_context = open_context
         self._tally = WorkerTally(context.progress)
         self._workers: list[_ThreadWorker | WorkerProcess] = []
-        # Whether a worker process has died. It may have left files and uploads behind.
+        # Whether a worker process has died; it may have left files and uploads behind.
         self.has_lost_process = False
 
     def close(self) -> None:
@@ -202,7 +202,7 @@ class Workers:
         if not self._workers:
             self._workers = [_ThreadWorker(self._context)]
         if len(self._workers) < count:
-            # Most runs start no process, and importing `pickle` and `subprocess` takes 2 ms.
+            # Most runs do not start a process, and importing `pickle` and `subprocess` takes 2 ms.
             from s3unzip.local.worker_process import WorkerProcess  # noqa: PLC0415
 
             while len(self._workers) < count:
@@ -276,7 +276,7 @@ def _start_thread(work: Callable[[], None], future: Future[None]) -> None:
 
     try:
         threading.Thread(target=call, daemon=True).start()
-    except RuntimeError as error:  # there is no memory for the thread's stack
+    except RuntimeError as error:  # there is not enough memory for the thread's stack
         future.set_exception(error)
 
 
@@ -330,7 +330,7 @@ class _PendingTasks:
                 self._deaths += 1
                 if self._tasks is not None:  # unless the tasks were dropped
                     self._tasks.append(task)
-            elif not end.lost:  # a lost attempt says nothing about the store
+            elif not end.lost:  # a lost attempt does not mean that the store failed
                 self._faults += 1
             elif not self._has_ended_task:  # memory ran out before any task ended
                 self.memory_fault = error
