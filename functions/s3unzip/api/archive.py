@@ -56,7 +56,7 @@ HELD_BYTES = 64 * 1024**2  # `open` writes a larger member to a temporary file
 
 
 class NoSuchMemberError(NotFoundError, KeyError):
-    """No selected member has that name. This is a `KeyError`, because an archive is a mapping."""
+    """No selected member has that name. The error is a `KeyError`: an archive is a mapping."""
 
     __str__ = Exception.__str__  # `KeyError` would put the message in quotes
 
@@ -72,7 +72,7 @@ class ArchiveMember(Struct, frozen=True):
         return f"<ArchiveMember {self.name!r}: {self.size} bytes>"
 
     def read(self) -> bytes:
-        """Return the content, checked against its size and CRC-32.
+        """Return the content after checking its size and CRC-32.
 
         The content must fit into memory; `size` is its length in bytes.
 
@@ -99,7 +99,7 @@ class ArchiveMember(Struct, frozen=True):
 
     @property
     def index(self) -> int:
-        """Position in the central directory, from 0."""
+        """Position in the central directory, counted from 0."""
         return self._member.index
 
     @property
@@ -254,7 +254,7 @@ class Archive(Mapping[str, ArchiveMember]):
         """Do nothing, because no file stays open between reads."""
 
     def __reduce__(self) -> tuple[Callable[[], Archive], tuple[()]]:
-        """Pickle how another process opens the same version; this includes the password."""
+        """Pickle the arguments to open the same version elsewhere, including the password."""
         if isinstance(self._source, ReaderSource):
             raise TypeError(f"{self!r} cannot be pickled: it reads an open file of this process")
         policy = self._context.policy
@@ -297,7 +297,7 @@ class Archive(Mapping[str, ArchiveMember]):
 
     @cached_property
     def _positions(self) -> dict[str, int]:
-        """The position of each name among the refused members, followed by the sound ones.
+        """The position of each name in the list of the refused members and then the sound ones.
 
         If a refused and a sound member share a name, the name refers to the sound one.
         """
@@ -323,7 +323,7 @@ class Archive(Mapping[str, ArchiveMember]):
     def getinfo(self, name: str | ArchiveMember) -> ArchiveMember:
         """Return the member with that name; raise `NotFoundError` if there is none.
 
-        This and all other methods that take a name also accept a member.
+        Like all methods that accept a name, this method also accepts a member.
         """
         if isinstance(name, ArchiveMember):
             return name
@@ -361,7 +361,7 @@ class Archive(Mapping[str, ArchiveMember]):
             VerdictError: a member failed, or the run did not complete.
             UsageError: the archive is an open file, which worker processes cannot share.
             NothingSelectedError: `members` is empty.
-            NotFoundError: no selected member has one of the names.
+            NotFoundError: a name is not that of a selected member.
             SourceChangedError: the archive has been overwritten since it was opened.
         """
         from s3unzip.api.extraction import extract  # noqa: PLC0415 - it loads the workers
@@ -394,7 +394,9 @@ class Archive(Mapping[str, ArchiveMember]):
 
     def _check_pin(self, pin: Pin | None) -> None:
         if pin != self.pin:
-            raise SourceChangedError(f"{self.source}: it has been overwritten since it was opened")
+            raise SourceChangedError(
+                f"{self.source}: the archive has been overwritten since it was opened"
+            )
 
     def open(
         self,
@@ -406,8 +408,9 @@ class Archive(Mapping[str, ArchiveMember]):
         """Read a whole member, check it, and return it as a read-only, seekable file.
 
         A member larger than 64 MiB is stored in a temporary file. With ``check="last"``, the file
-        is a non-seekable stream. The archive is read while the caller reads the stream, a few
-        ranges ahead at most. At its end, the stream raises the errors of `read`; then it is closed.
+        is a non-seekable stream. The archive is read while the caller reads the stream, at
+        most a few ranges ahead. At its end, the stream raises the same errors as `read`. An error
+        closes the stream.
 
         Args:
             name: the name of the member.
@@ -415,18 +418,18 @@ class Archive(Mapping[str, ArchiveMember]):
             check: when to compare the size and the CRC-32.
         """
         if mode not in {"r", "rb"}:
-            raise UsageError(f"mode {mode!r}: members can only be read, with 'r'")
+            raise UsageError(f"mode {mode!r}: members can only be read; use 'r'")
         if check not in {"first", "last"}:
             raise UsageError(f"check must be 'first' or 'last'; it is {check!r}")
         content = self.getinfo(name).stream()
         if check == "last":
             return io.BufferedReader(_MemberFile(content))
         with explaining("TMPDIR, the folder for temporary files"), ExitStack() as stack:
-            # Not "w+b", the default: `gzip.GzipFile` takes the mode of the file, and would write.
+            # Not "w+b", the default: `gzip.GzipFile` adopts the mode of the file, and would write.
             file = stack.enter_context(tempfile.SpooledTemporaryFile(HELD_BYTES, "r+b"))
             for chunk in content:  # `writelines` would check the limit only at the end
                 file.write(chunk)
-            stack.pop_all()  # no error, so the caller gets the file and closes it
+            stack.pop_all()  # no error: the caller receives the file and closes it
         file.seek(0)
         return io.BufferedReader(file)  # read-only; `file` is closed when it is freed
 
@@ -449,7 +452,7 @@ class Archive(Mapping[str, ArchiveMember]):
     def warnings(self) -> Mapping[str, int]:
         """The number of tolerated findings for each check code.
 
-        The findings are from the directory and from the members that have been read so far.
+        The findings come from the directory and from the members that have been read so far.
         """
         return dict(self._index.warnings)
 
@@ -469,7 +472,7 @@ class Archive(Mapping[str, ArchiveMember]):
         for data in decoder.decode(raw):
             yield bytes(data)  # copies only buffers that are not bytes
         self._index.warnings.update(decoder.warnings)
-        # Without a descriptor or a gap before the next header, the range is empty: no request.
+        # Without a descriptor or a gap before the next header, the empty range needs no request.
         descriptor = read(ByteRange(stop, min(member.stop, stop + AFTER_LENGTH)))
         self._index.warnings.update(close_member(member, opened, descriptor))
 
@@ -495,16 +498,16 @@ def open_archive(  # noqa: PLR0913 - options of a public function
     warn: Callable[[str], object] | None = None,
     pin: Pin | None = None,
 ) -> Archive:
-    """Read the directory of an archive and check it; read no member yet.
+    """Read and check the directory of an archive without reading any member.
 
     Args:
         source: ``s3://bucket/key``, a path, an ``http://`` or ``https://`` URL, or a binary reader
-            that can seek. A reader stays open and belongs to the caller.
+            that can seek. A reader stays open; the caller must close it.
         options: `include`, `exclude`, `names` and `limit` select members. `lenient` and `encoding`
             determine how the directory is read. The other options are for `extract`.
         password: password for encrypted members. A string is encoded as UTF-8.
-        limits: what an archive may demand. None means the defaults, changed by ``S3UNZIP_LIMITS``.
-        endpoint_url: URL of the S3 server. None: ``AWS_ENDPOINT_URL`` in the environment, or AWS.
+        limits: limits on the archive. None means the defaults, as changed by ``S3UNZIP_LIMITS``.
+        endpoint_url: URL of the S3 server. None means the variable ``AWS_ENDPOINT_URL``, or AWS.
         stores: how to reach S3 and web servers. None means the defaults of boto3.
         warn: function called with a sentence for each glob that matches no member.
         pin: the required version, from `Archive.pin`; another version raises `SourceChangedError`.

@@ -77,19 +77,19 @@ def extract(  # noqa: PLR0913 - options of a public function
     warn: Callable[[str], object] | None = None,
     delete_extra: Callable[[Sequence[StoredObject]], bool] | None = None,
 ) -> Report:
-    """Extract an archive with processes of this machine; return a report, even if members failed.
+    """Extract an archive with processes on this machine; return a report, even if members failed.
 
     Args:
         source: ``s3://bucket/key``, a path, or an ``http://`` or ``https://`` URL.
         destination: ``s3://bucket/prefix`` or a folder.
-        options: which members to extract, under which keys, and what to do if a key exists.
+        options: which members to extract, under which keys, and what to do if a key already exists.
         password: password for encrypted members (a string is encoded as UTF-8); not recorded.
-        limits: limits on what an archive may demand, as for `open_archive`.
+        limits: limits on the archive, as for `open_archive`.
         workers: maximum number of processes, including this one. None means one for each processor.
-        tuning: how to divide the work. None means the defaults for this number of workers.
+        tuning: how to divide the work. None means the defaults for the number of workers.
         max_cost: maximum cost of each run in dollars. A run with a higher estimate writes nothing.
-        after_success: after a complete run, ``delete`` the archive, or tag it: ``tag=NAME=VALUE``.
-        endpoint_url: URL of the S3 server. None: ``AWS_ENDPOINT_URL`` in the environment, or AWS.
+        after_success: action on the archive after a complete run: ``delete`` or ``tag=NAME=VALUE``.
+        endpoint_url: URL of the S3 server. None means the variable ``AWS_ENDPOINT_URL``, or AWS.
         stores: how to reach S3 and web servers, and where to keep records.
         progress: object whose methods are called during the run.
         warn: function called with a sentence for each glob that matches no member.
@@ -97,7 +97,7 @@ def extract(  # noqa: PLR0913 - options of a public function
 
     Raises:
         UsageError: an argument is wrong, nothing is selected, or the cost is too high.
-        StorageError, ServiceFaultError: a store refused a request, or failed during the plan.
+        StorageError, ServiceFaultError: a store refused a request, or failed during planning.
         InterruptedRunError: Ctrl-C was pressed; finished members are recorded.
     """
     check_arguments(workers=workers, tuning=tuning, max_cost=max_cost, delete_extra=delete_extra)
@@ -138,7 +138,7 @@ def extract_one(
     confirm: Callable[[Sequence[StoredObject]], bool] | None = None,
     max_cost: float | None = None,
 ) -> tuple[Report, list[NestedRun]]:
-    """Extract an archive, delete extra objects if `confirm` agrees, and extract nested archives.
+    """Extract an archive, delete extra objects if confirmed, and extract nested archives.
 
     Returns:
         The report of the archive, and the results of its nested archives.
@@ -153,7 +153,7 @@ def extract_one(
 
 
 def names_several(word: str) -> bool:
-    """Return whether `word` looks like a folder, a prefix or a glob, without asking a store."""
+    """Return whether `word` looks like a folder, a prefix or a glob; send no request to a store."""
     scheme, _, path = word.partition("://")
     if not path:  # a path on this machine, or "s3://", which `parse_source` refuses
         is_glob = has_wildcards(word) and not Path(word).exists()
@@ -175,7 +175,7 @@ def names_one(word: str, stores: Stores) -> bool:
     location = Location("s3", bucket, key)
     try:
         _make_calls().run("head", partial(stores.source(location).stat, location), "source")
-    except StorageError:  # no such object, or no access, which the listing of the glob reports
+    except StorageError:  # no such object, or no access; listing the glob reports the latter
         return False
     return True
 
@@ -202,7 +202,7 @@ def find_archives(words: Sequence[str], config: StoreConfig) -> list[Location]:
 
 
 def _list_archives(word: str, stores: Stores) -> list[Location]:
-    """Return the archives of a folder, a prefix or a glob; `NotFoundError` if there are none."""
+    """Return the archives that `word` names; raise `NotFoundError` if there are none."""
     if "://" in word:
         named = _list_objects(word, stores)
         container = "prefix"
@@ -252,9 +252,9 @@ def _list_files(word: str) -> Iterator[Path]:
 def check_prefixes_differ(requests: Sequence[Request]) -> None:
     """Refuse archives that would be extracted to the same prefix.
 
-    If the key template does not mention the archive, all archives are meant to share a prefix. This
-    is refused as well if the archives are deleted afterwards and a member may overwrite another:
-    the overwritten member would be lost.
+    If the key template does not mention the archive, all archives are meant to share a prefix. A
+    shared prefix is also refused if the archives are deleted afterwards and a member may overwrite
+    another, because the overwritten member would be lost.
     """
     sources: dict[str, Location] = {}  # keyed by the prefix to which they are extracted
     for request in requests:
@@ -275,9 +275,10 @@ def check_prefixes_differ(requests: Sequence[Request]) -> None:
 
 
 def open_sources(config: StoreConfig) -> Stores:
-    """Return stores that can list archives: their destinations have the settings of the archives.
+    """Return stores that can list archives: their destinations use the settings of the sources.
 
-    Sources cannot list. If a setting of a destination is None, the setting of the source is used.
+    Only a destination can list keys. If a setting of a destination is None, the setting of the
+    source is used.
     """
     return OpenedStores(
         replace(
@@ -285,7 +286,7 @@ def open_sources(config: StoreConfig) -> Stores:
             destination_endpoint_url=None,
             destination_region=None,
             destination_profile=None,
-            destination_unsigned=config.unsigned,  # a flag has no None
+            destination_unsigned=config.unsigned,  # a flag cannot be None
             destination_owner=None,
             destination_kms_key=None,
         )
@@ -309,7 +310,7 @@ def select_keys(word: str) -> tuple[str, Callable[[str], object]]:
 
 
 def is_object(key: str) -> bool:
-    """Return whether a listed key is that of an object; the key of a folder ends in a slash."""
+    """Return whether a listed key belongs to an object; the key of a folder ends in a slash."""
     return not key.endswith("/")
 
 

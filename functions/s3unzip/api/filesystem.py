@@ -80,7 +80,7 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
         self.archive = open_archive(source, **options, **arguments)
 
     def __reduce__(self) -> tuple[partial["ArchiveFileSystem"], tuple[()]]:
-        """Let another process, such as a worker of Dask, open the same version again."""
+        """Let another process, such as a Dask worker, open the same version again."""
         return partial(
             type(self), *self.storage_args, **self.storage_options | {"pin": self.archive.pin}
         ), ()
@@ -100,11 +100,11 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
         return [facts["name"] for facts in listed]
 
     def _get_dirs(self) -> None:
-        """Do nothing: `dir_cache`, which the base class reads, is made on first use."""
+        """Do nothing: `dir_cache`, which the base class reads, is created on first use."""
 
     @cached_property
     def dir_cache(self) -> dict[str, dict[str, Any]]:
-        """The facts of each file, keyed by its name, and of each folder, by its name and a slash.
+        """The facts about each file, keyed by name, and each folder, keyed by name and a slash.
 
         A folder and a file may have the same name.
         """
@@ -126,7 +126,7 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
 
     @cached_property
     def _folders(self) -> dict[str, list[dict[str, Any]]]:
-        """The facts of the files and folders in each folder, sorted by name and keyed by folder."""
+        """The facts about the contents of each folder, sorted by name and keyed by folder."""
         folders: dict[str, list[dict[str, Any]]] = {self.root_marker: []}
         for facts in sorted(self.dir_cache.values(), key=lambda facts: str(facts["name"])):
             folders.setdefault(self._parent(facts["name"]), []).append(facts)

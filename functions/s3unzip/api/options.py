@@ -1,4 +1,4 @@
-"""Turn options into the policy, the stores, and the rule for what to do with an archive."""
+"""Convert options into the policy, the stores, and the action on the archive."""
 
 import os
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from s3unzip.zip import Limits, Policy
 LIMITS_VARIABLE = "S3UNZIP_LIMITS"
 
 
-# The classes of the arguments of the public functions, and the words for them in a message.
+# The classes of the arguments of the public functions, and their descriptions in messages.
 ARGUMENTS: dict[str, tuple[Any, str]] = {
     "options": (Options, "an s3unzip.Options(...)"),
     "limits": (Limits, "an s3unzip.Limits(...)"),
@@ -37,7 +37,7 @@ ARGUMENTS: dict[str, tuple[Any, str]] = {
 
 
 def check_arguments(**arguments: object) -> None:
-    """Refuse arguments of a public function that have a wrong class; None is allowed."""
+    """Refuse arguments of a public function if their class is wrong; None is allowed."""
     for name, argument in arguments.items():
         if argument is not None and not isinstance(argument, ARGUMENTS[name][0]):
             raise UsageError(f"{name}: give {ARGUMENTS[name][1]}, not a {type(argument).__name__}")
@@ -68,7 +68,7 @@ def at_endpoint(
     config = stores or StoreConfig()
     try:
         config = msgspec.convert(
-            # The URL may be of a class of another library, such as pydantic.
+            # The URL may be an instance of a class from another library, such as pydantic.
             msgspec.to_builtins(
                 replace(config, endpoint_url=endpoint_url or config.endpoint_url),
                 builtin_types=(bytes, bytearray, memoryview),  # these stay bytes, and are refused
@@ -97,15 +97,15 @@ def make_policy(
     check_arguments(options=options, password=password, limits=limits)
     limits = limits or read_limits()
     if not all(isinstance(limit, SupportsFloat) for limit in astuple(limits)):
-        raise UsageError(f"limits: all of them must be numbers: {limits}")
+        raise UsageError(f"limits: all values must be numbers: {limits}")
     if destination is not None and destination.store.has_folders:
         limits = replace(limits, key_bytes=limits.key_bytes + len(os.fsencode(destination.key)))
     if isinstance(password, str):
-        # Variables and arguments of a process may hold bytes that are not UTF-8.
+        # Variables and arguments of a process may contain bytes that are not valid UTF-8.
         try:
             password = password.encode(errors="surrogateescape")
         except UnicodeEncodeError:
-            raise UsageError("password: it has a character that UTF-8 cannot encode") from None
+            raise UsageError("password: it contains a character that UTF-8 cannot encode") from None
     return Policy(
         lenient=options.lenient, encoding=options.encoding, password=password, limits=limits
     )
@@ -145,10 +145,10 @@ def read_limits() -> Limits:
 def parse_after_success(
     text: str | None, source: Location, options: Options
 ) -> AfterSuccess | None:
-    """Return what to do with an archive after a complete run; None: nothing.
+    """Return the action on an archive after a complete run, or None for no action.
 
     Args:
-        text: ``delete`` or ``tag=NAME=VALUE``; None: the archive is left unchanged.
+        text: ``delete`` or ``tag=NAME=VALUE``. None leaves the archive unchanged.
         source: the archive.
         options: the options of the run.
 
@@ -167,13 +167,13 @@ def parse_after_success(
         rule = AfterSuccess(SourceAction.DELETE)
         check_after_success(rule, options, "--after-success")
         return rule
-    action, _, tag = str(text).partition("=")  # a caller may pass another class
+    action, _, tag = str(text).partition("=")  # a caller may pass another type
     if action != "tag" or not tag:
         raise UsageError(f"after success: {text!r} must be delete or tag=NAME=VALUE")
     name, equals, value = tag.partition("=")
     if not (name and equals):
-        raise UsageError(f"after success: a tag is NAME=VALUE, not {tag!r}")
+        raise UsageError(f"after success: a tag must have the form NAME=VALUE, not {tag!r}")
     if not source.store.tags_archives:
-        raise UsageError(f"after success: {source} is a file, and files have no tags")
+        raise UsageError(f"after success: {source} is a file, and files cannot be tagged")
     check_tags({name: value})
     return AfterSuccess(SourceAction.TAG, tags={name: value})

@@ -2,11 +2,11 @@
 
 LIST returns keys, sizes and ETags. An object whose ETag a run has recorded needs no other request.
 An object that was replaced after a run wrote it is read. For all other objects, HEAD returns a
-CRC-32; if the store keeps no metadata, they are read.
+CRC-32; if the store does not keep metadata, they are read.
 
 The records of runs contain the ETag that each PUT or completed upload returned. A run writes an
 object only after it has checked the bytes against the directory of the archive. Therefore an object
-that still has the recorded ETag is equal to its member, whatever its metadata is.
+that still has the recorded ETag is equal to its member, regardless of its metadata.
 
 >>> import tempfile, zipfile
 >>> from pathlib import Path
@@ -56,7 +56,7 @@ from s3unzip.stores.ports import StoredObject
 from s3unzip.zip.values import WRAP
 
 LISTS = 16  # number of ranges of keys that are listed concurrently
-OBJECTS_OF_A_JOB = 16  # number of objects that one thread looks up in turn
+OBJECTS_OF_A_JOB = 16  # number of objects that one thread looks up one after another
 _KEY = attrgetter("key")
 
 
@@ -97,8 +97,8 @@ class ComparedObject(Struct, frozen=True, omit_defaults=True):
     """One object with its result: a line of ``verify --objects``."""
 
     key: str
-    proof: Proof | None = None  # the evidence that the object is equal; None: it is different
-    difference: Kind | None = None  # how the object differs; None: it is equal
+    proof: Proof | None = None  # the evidence that the object is equal; None if it is different
+    difference: Kind | None = None  # how the object differs; None if it is equal
 
 
 class Difference(Struct, frozen=True, omit_defaults=True):
@@ -147,12 +147,12 @@ class Verification(Struct, frozen=True):
 
 
 class Effort(NamedTuple):
-    """How many requests a verification may send, and whether to trust records and metadata."""
+    """How many requests to send at once, and whether to trust records and metadata."""
 
     at_once: int = 64  # maximum number of concurrent requests to the destination
     listed: int = 20  # maximum number of differences to list per kind; all are counted
     deep: bool = False  # whether to read every object, instead of trusting records and metadata
-    range_keys: int = 4_990  # number of members in a range of keys; fits five pages of LIST
+    range_keys: int = 4_990  # number of members in a range of keys; fits into five pages of LIST
 
 
 class _Expected(Struct, frozen=True, gc=False):
@@ -160,7 +160,7 @@ class _Expected(Struct, frozen=True, gc=False):
 
     key: str
     size: int = 0
-    crc32: int | None = None  # None: the archive does not declare the CRC-32
+    crc32: int | None = None  # None if the archive does not declare the CRC-32
     is_selected: bool = True  # False: the object may be missing or have any content
     is_wrapped: bool = False  # whether only the lower 32 bits of the size are known
 
@@ -194,10 +194,10 @@ def verify(  # noqa: PLR0913 - options of a public function
         max_listed: maximum number of differences to list per kind; all are counted.
         each: function called with each object and its result, one call at a time.
         password: password for encrypted members. A string is encoded as UTF-8.
-        endpoint_url: URL of the S3 server. None: ``AWS_ENDPOINT_URL`` in the environment, or AWS.
+        endpoint_url: URL of the S3 server. None means the variable ``AWS_ENDPOINT_URL``, or AWS.
         stores: how to reach S3 and web servers. None means the defaults of boto3.
         progress: receives ``extracted`` (equal), ``failed`` (different) and ``bytes_read``.
-        warn: called with a sentence for each glob without a member and each unreadable record.
+        warn: called with a sentence for each glob without a match and each unreadable record.
 
     Raises:
         RejectedError: the archive is refused.
@@ -229,7 +229,7 @@ def verify_objects(
 
     Args:
         request: the archive, the destination and the options, as in the run.
-        context: the stores and rules; progress gets ``extracted`` (equal) and ``failed``.
+        context: the stores and rules; its progress receives ``extracted`` (equal) and ``failed``.
         effort: the concurrency, and whether records are trusted.
         written: the objects that runs recorded, or None. A deep verification ignores them.
         each: function that is called with every object and its result.
@@ -277,7 +277,7 @@ def _compare_all(
     """Compare all objects; if the store does not list keys in byte order, compare again.
 
     Args:
-        first: the comparison to begin with.
+        first: the first comparison.
         make_comparison: function that returns a new comparison.
         expected: the objects that may exist, in the order of their keys.
 
@@ -294,7 +294,7 @@ def _compare_all(
             ) from error
     else:
         return first, first.calls.requests
-    # The results of the first comparison are discarded: its threads may still be adding some.
+    # The results of the first comparison are discarded: its threads may still be adding more.
     second = make_comparison()
     second.compare(expected, any_order=True)
     return second, first.calls.requests + second.calls.requests
@@ -303,8 +303,9 @@ def _compare_all(
 def _list_expected(request: Request, reading: Reading) -> list[_Expected]:
     """Return the objects that may exist, sorted by key in UTF-8 order.
 
-    They are the objects of the selected members, which must exist, those of the other members, and
-    the marker. `is_wrapped` is False for a gzip file: its size follows from the compressed size.
+    These are the objects of the selected members, which must exist, the objects of the other
+    members, and the marker. `is_wrapped` is False for a gzip file: its size is calculated from the
+    compressed size.
     """
     key_of = reading.template.key_of()
     expected = [
@@ -354,7 +355,7 @@ class _ObjectComparison:
         self.calls = Calls(context.clock, context.tuning.retry_seconds, effort.at_once)
         # Objects that have the correct size, but whose content the listing cannot confirm:
         self._unrecorded: list[_Expected] = []  # no run has recorded them
-        self._replaced: list[_Expected] = []  # something replaced them after a run wrote them
+        self._replaced: list[_Expected] = []  # they were replaced after a run wrote them
         self._lock = threading.Lock()
         self._differences: list[Difference] = []
         self.difference_counts: Counter[Kind] = Counter()
@@ -362,7 +363,7 @@ class _ObjectComparison:
         self.bytes_read = 0
 
     def first_differences(self) -> tuple[Difference, ...]:
-        """Return the listed differences, sorted by their kinds and keys."""
+        """Return the listed differences, sorted by kind and key."""
         kinds = list(Kind)
         return tuple(sorted(self._differences, key=lambda each: (kinds.index(each.kind), each.key)))
 
@@ -379,7 +380,7 @@ class _ObjectComparison:
                     self.each(ComparedObject(difference.key, difference=difference.kind))
                 for key, proof in equal.items():
                     self.each(ComparedObject(key, proof=proof))
-        # `Progress` has only these two names: here, they mean equal and different.
+        # `Progress` supports only these two names; here, they mean equal and different.
         self._progress.finished({"extracted": len(equal), "failed": len(differences)})
 
     def compare(self, expected: list[_Expected], *, any_order: bool = False) -> None:
@@ -399,7 +400,7 @@ class _ObjectComparison:
             size = max(1, len(expected))
         # An archive without members has one range, which contains only extra objects.
         first_indices = range(0, max(1, len(expected)), size)
-        # All listed keys begin with the prefix: "" sorts before them, the last bound after them.
+        # All listed keys begin with the prefix: "" sorts before them, and the last bound after.
         first_keys = (expected[index].key for index in first_indices[1:])
         key_bounds = ["", *first_keys, self._prefix + BEYOND]
         ranges = (
@@ -423,13 +424,13 @@ class _ObjectComparison:
         self._compare_contents(self._replaced, self._read)
 
     def _run_all(self, jobs: Iterable[Callable[[], None]], threads: int) -> None:
-        """Run all jobs in `threads` threads; after an error, the other jobs end soon."""
+        """Run all jobs in `threads` threads; after an error, the other jobs end early."""
 
         def run(job: Callable[[], None]) -> None:
             try:
                 job()
             except S3UnzipError:
-                # Let the other jobs end: `map_ahead` raises this error when the earlier ones have.
+                # End the other jobs: `map_ahead` raises this error after the earlier jobs end.
                 self.calls.end()
                 raise
 
@@ -444,10 +445,10 @@ class _ObjectComparison:
     def _compare_range(
         self, members: Sequence[_Expected], start: str, stop: str, *, any_order: bool
     ) -> None:
-        """Compare the objects whose keys are in [`start`, `stop`) to the members in that range."""
+        """Compare the members with the objects whose keys are in [`start`, `stop`)."""
         unlisted = {member.key: member for member in members}
         # Unlike `unlisted`, this set does not shrink: a member that is listed twice is never extra.
-        # An extra key that is listed twice counts twice, because there may be too many to collect.
+        # An extra key that is listed twice counts twice: there may be too many keys to collect.
         not_extra = {stop, *unlisted}  # `stop` may be listed, but belongs to the next range
         for page in list_pages(
             self._destination, self._prefix, partial(self.calls.paced, "list"), start, last=stop
@@ -490,7 +491,7 @@ class _ObjectComparison:
         proved: dict[str, Proof] = {}
         for member, listed in pairs:
             if member.is_wrapped and (listed.size - member.size) % WRAP == 0:
-                # `member.size` is known only modulo `WRAP`, so the listed size may be right.
+                # `member.size` is known only modulo `WRAP`, so the listed size may be correct.
                 member = replace(member, size=listed.size)  # noqa: PLW2901 - the same object
             if listed.size != member.size:
                 differences.append(_missing_or_resized(member, listed))
@@ -524,7 +525,7 @@ class _ObjectComparison:
         self._run_all(jobs, self._effort.at_once)
 
     def _look_up(self, key: str) -> tuple[Proof, StoredObject] | None:
-        """Return the proof that HEAD gives, and the object, or None if the object does not exist.
+        """Return the proof from HEAD and the object, or None if the object does not exist.
 
         The store's own checksum is the CRC-32 of the object's bytes. In a gzip file, these are not
         the bytes of the member, so the CRC-32 in the metadata is used. In a store without metadata,
@@ -553,7 +554,7 @@ class _ObjectComparison:
 
 
 def _missing_or_resized(member: _Expected, stored: StoredObject | None) -> Difference:
-    """Return the difference of an object that is missing (`stored` is None) or has another size."""
+    """Return the difference for an object that is missing (`stored` is None) or differs in size."""
     if stored is None:
         return Difference(member.key, Kind.MISSING, show_count(member.size, "byte"))
     return Difference(
@@ -568,8 +569,8 @@ def _prove_content(
 
     Args:
         member: the object that should exist.
-        examined: the proof that applies if the object is equal, and the object in the store. None:
-            the object does not exist.
+        examined: the proof that applies if the object is equal, and the object in the store; None
+            if the object does not exist.
     """
     if examined is None:
         return _missing_or_resized(member, stored=None)
@@ -587,14 +588,14 @@ def _prove_content(
 
 
 class WrittenObjects:
-    """The objects that runs wrote; each takes about 190 bytes of memory, however long its name is.
+    """The objects that runs wrote; each uses about 190 bytes of memory, however long its key is.
 
-    If two runs wrote the same key, the later run counts. A collision of hashes costs a request.
+    If two runs wrote the same key, the later run counts. A hash collision requires a request.
     """
 
     def __init__(self) -> None:
         # The CRC-32 and the digest of the ETag of each object, in 20 bytes. To save memory, they
-        # are keyed by the hash of key and size. If two objects have the same hash, the later one is
+        # are keyed by a hash of key and size. If two objects have the same hash, the later one is
         # kept. `match` does not find the earlier one, so a request proves its content.
         self._digests: dict[int, bytes] = {}
         self.runs: list[str] = []  # ids of the runs that wrote these objects
@@ -615,8 +616,8 @@ class WrittenObjects:
 
         Args:
             key, size: the key and the size of an object in the listing of the store.
-            crc32: the CRC-32 that its content should have; None: the archive does not declare it.
-            etag: the ETag in the listing, without quotes; None: the listing has none.
+            crc32: the CRC-32 that its content should have; None if the archive does not declare it.
+            etag: the ETag in the listing, without quotes; None if the listing contains none.
 
         Returns:
             False if the object was replaced, or `etag` is None; None if no run recorded an object
@@ -640,7 +641,7 @@ def read_written(
 
     Args:
         runs: the records of the runs in chronological order; runs to other buckets are ignored.
-        destination: a prefix; if its store has no ETags, no records are read.
+        destination: a prefix; if its store does not provide ETags, no records are read.
         warn: called with a sentence for each run with an unreadable record. Outcomes of the run
             that have not been read yet are ignored.
     """

@@ -250,7 +250,7 @@ REFUSED: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "a text as limit": (
         lambda: s3unzip.open_archive(io.BytesIO(RAW), limits=s3unzip.Limits(members="2")),  # type: ignore[arg-type]  # as above
         UsageError,
-        "limits: all of them must be numbers: .*members='2'",
+        "limits: all values must be numbers: .*members='2'",
     ),
     "a text as a number of requests": (
         lambda: s3unzip.verify("a.zip", "out", at_once="8"),  # type: ignore[arg-type]  # as above
@@ -693,7 +693,7 @@ def test_options_take_lists_and_texts() -> None:
             {"stores": StoreConfig(destination_owner=111122223333)},  # type: ignore[arg-type]
             "stores or endpoint_url: Expected `str .*, got `int` - at `.*destination_owner`",
         ),
-        ({"password": "\ud800"}, "^password: it has a character that UTF-8 cannot encode"),
+        ({"password": "\ud800"}, "^password: it contains a character that UTF-8 cannot encode"),
         ({"stores": StoreConfig(addressing_style="host")}, "'.*path|virtual.*addressing_style"),
         ({"stores": StoreConfig(put_seconds=-1.0)}, r"Expected `float` > 0.0 - at `\$.put_seconds"),
         (
