@@ -113,7 +113,7 @@ def extract(  # noqa: PLR0913 - options of a public function
 
 
 def _note_password(options: Options, password: bytes | str | None) -> Options:
-    """Return the options to record: they say that a password was given, but do not contain it."""
+    """Return the options to record: they show that a password was given, but do not contain it."""
     if password is None:
         return options
     return replace(options, password_ref=options.password_ref or "argument")
