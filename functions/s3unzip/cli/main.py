@@ -214,7 +214,7 @@ def _report_foreign_error(error: Exception) -> int:
         return _print_error(failure, failure.exit_code)
     if errors.is_out_of_memory(error):
         return _print_error(
-            "no memory left, or no more threads: use fewer --workers, or raise the limit "
+            "out of memory or threads: use fewer --workers, or raise the limit "
             "(ulimit -v, or -u for threads)",
             errors.ServiceFaultError.exit_code,
         )

@@ -34,7 +34,7 @@ def open_context(
     progress: Progress | None,
     ask: AskForKeys | None = None,
 ) -> Context:
-    """Start the logging of this process; return its context.
+    """Start logging in this process; return its context.
 
     Args:
         config: how to reach the stores; each store is opened on its first use.
@@ -105,8 +105,8 @@ def do_attempt(run: Run, task: Task, context: Context) -> AttemptEnd:
             raise
         return AttemptEnd(
             ServiceFaultError(
-                f"{task.id}: its worker has no memory left, or no more threads: use fewer "
-                "--workers, or raise the limit (ulimit -v, or -u for threads)"
+                f"{task.id}: its worker ran out of memory or threads: use fewer --workers, or "
+                "raise the limit (ulimit -v, or -u for threads)"
             ),
             lost=True,
         )

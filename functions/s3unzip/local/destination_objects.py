@@ -137,7 +137,7 @@ def _decide_members(
     *,
     calls: Calls,
 ) -> Iterator[Decision]:
-    """Yield the decision about each selected member.
+    """Yield the decision for each selected member.
 
     Args:
         rows: the members, sorted by key.

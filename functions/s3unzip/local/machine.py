@@ -76,7 +76,7 @@ class Machine:
     Args:
         context: the context of this process; its progress receives the counts of the workers.
         stores: how this process reaches the stores; its `work` is the folder with the records.
-        workers: the workers that do the tasks.
+        workers: the workers that perform the tasks.
     """
 
     def __init__(self, context: Context, stores: StoreConfig, workers: Workers) -> None:
@@ -131,7 +131,7 @@ class Machine:
         run = run_id(request, tail.pin, tail.modified)
 
         def prepare(reading: Reading) -> None:
-            """Raise an error if the run may not begin, or else delete an earlier run's records."""
+            """Raise an error if the run may not begin; else delete an earlier run's records."""
             check_selection(request.options, reading.index, warn)
             if max_cost is not None:
                 self._check_cost(request, reading, max_cost)
@@ -332,7 +332,7 @@ class Machine:
     def _do_round(
         self, run: Run, state: Next, records: RunRecords, *, is_first: bool
     ) -> loop.Settled:
-        """Do the tasks of a round, and settle it."""
+        """Perform the tasks of a round, and settle it."""
         # The tasks of a large round are not in `state`, but in the round's record.
         tasks = state.tasks or list(records.read_round(state.round))
         has_scans = any(task.kind is TaskKind.SCAN for task in tasks)

@@ -2,8 +2,8 @@
 
 The rules:
 
-1. Files are not synced during a run. A power failure can therefore lose members and parts that are
-   on record as done: a file may be missing, truncated or filled with zeros.
+1. Files are not synced during a run. A power failure can therefore destroy members and parts that
+   are on record as done: a file may be missing, truncated or filled with zeros.
 2. Before a run continues, each member on record is checked again. Its file must exist and have the
    right size; this check needs one call for each member. If the machine was restarted since a
    process worked on the run, the file is also read to compare its CRC-32, and no part of a split

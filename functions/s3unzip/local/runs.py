@@ -230,7 +230,7 @@ class LocalRuns(RunList):
 
     environment = None
     location = "here"
-    nothing_yet = "there are no runs yet: s3unzip run SRC DEST begins one"
+    nothing_yet = "there are no runs yet: s3unzip run SRC DEST starts one"
 
     def __init__(self, config: StoreConfig) -> None:
         self.work_location = config.work
@@ -294,7 +294,7 @@ class LocalRuns(RunList):
         )
 
     def connections(self, run: str) -> StoreConfig:
-        """Return how the run reached its stores; the defaults if its plan cannot be read."""
+        """Return the options that reach a run's stores; the defaults if its plan is unreadable."""
         with suppress(NotFoundError, UnreadableRecordError):
             return convert(self.records(run).read_plan().stores, StoreConfig)
         return StoreConfig()

@@ -1,4 +1,4 @@
-"""Both sides of a worker process: `WorkerProcess` in the main process, `work` in the worker.
+"""Both ends of a worker connection: `WorkerProcess` in the main process, `work` in the worker.
 
 The two processes exchange pickled messages:
 
@@ -47,7 +47,7 @@ DEATHS = {
         "the run"
     ),
     -signal.SIGKILL: (
-        " (killed by SIGKILL): Linux kills processes when memory runs out: give fewer --workers"
+        " (killed by SIGKILL): Linux kills processes when memory runs out: use fewer --workers"
     ),
 }
 PROGRAM = "from s3unzip.local.worker_process import work; work({lifeline})"
@@ -172,7 +172,7 @@ def _start_process(lifeline: int) -> subprocess.Popen[bytes]:
 
 
 def work(lifeline: int) -> None:
-    """Run the program of a worker process: do tasks from standard input until it is closed."""
+    """Run the program of a worker process: perform tasks from standard input until it is closed."""
     # When the main process's end of the lifeline is closed, the kernel sends SIGIO, which ends this
     # process. Nothing is written to the lifeline, so SIGIO has no other cause (O_ASYNC in open(2)).
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())

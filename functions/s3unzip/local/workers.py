@@ -2,7 +2,7 @@
 
 Rules:
 
-* Each worker does one task at a time.
+* Each worker performs one task at a time.
 * The first worker is a thread of this process. Each additional worker is another Python process
   (`worker_process`), to which a thread of this process sends tasks.
 * If a worker process is killed, only its current task is repeated. The process is started again for
@@ -94,7 +94,7 @@ class WorkerTally:
                         self._progress.failed(new)
 
     def subtract(self, attempt: Counter[str]) -> None:
-        """Subtract the counts of a lost attempt, which usually has no record."""
+        """Subtract the counts of a lost attempt, which is usually not on record."""
         with self._lock:
             self._sums.subtract(attempt)
 
@@ -115,7 +115,7 @@ class WorkerTally:
 
 
 class Workers:
-    """The workers that do the tasks of runs; `close` ends the worker processes.
+    """The workers that perform the tasks of runs; `close` ends the worker processes.
 
     Args:
         processes: the maximum number of workers, including this process.
@@ -161,7 +161,7 @@ class Workers:
             KeyboardInterrupt: Ctrl-C was pressed or the run was stopped; the workers have ended.
         """
         records = RunRecords.open(self._context.stores, run.id)
-        self._show_recorded(records, tasks, new_run=new_run)  # what earlier attempts did
+        self._show_recorded(records, tasks, new_run=new_run)  # results of earlier attempts
         pending = _PendingTasks(tasks, max_faults=max(2, self.processes))
         workers = self._take_workers(max(1, min(self.processes, len(tasks), at_once)))
         futures: list[Future[None]] = []
@@ -197,7 +197,7 @@ class Workers:
     def _take_workers(self, count: int) -> list[_ThreadWorker | WorkerProcess]:
         """Return `count` workers: a thread of this process, then processes.
 
-        A process starts when it gets its first task.
+        A process starts when it receives its first task.
         """
         if not self._workers:
             self._workers = [_ThreadWorker(self._context)]
@@ -212,7 +212,7 @@ class Workers:
     def _do_pending(
         self, worker: _ThreadWorker | WorkerProcess, run: Run, pending: _PendingTasks
     ) -> None:
-        """Do pending tasks with one worker, one after another, until none is left."""
+        """Perform pending tasks with one worker, one after another, until none is left."""
         while (task := pending.take()) is not None:
             counts = Counter[str]()  # the counts of this attempt
             end = worker.do_attempt(run, task, partial(self._tally.take, counts))
@@ -264,7 +264,7 @@ def _start_thread(work: Callable[[], None], future: Future[None]) -> None:
     """
 
     def call() -> None:
-        # Only the main thread handles the signals of a terminal. Worker processes inherit the
+        # Only the main thread handles signals from the terminal. Worker processes inherit the
         # signal mask of this thread, so Ctrl-C does not end them.
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
@@ -286,7 +286,7 @@ class _PendingTasks:
     def __init__(self, tasks: Sequence[Task], *, max_faults: int) -> None:
         # In reverse order, because `take` pops the last task; None after `drop`.
         self._tasks: list[Task] | None = list(reversed(tasks))
-        self._max_faults = max_faults  # this many consecutive faults end the run
+        self._max_faults = max_faults  # number of consecutive faults that end the run
         self._faults = 0  # number of consecutive faults
         self._deaths = 0  # number of consecutive worker deaths
         self._lock = threading.RLock()  # `note_end` calls `drop`
