@@ -222,7 +222,7 @@ class PutPool:
     """
 
     def __init__(self, threads: int, max_bytes: int) -> None:
-        # The call that writes a body, and the size of the body. None: the thread ends.
+        # The call that writes a body, and the size of the body. None ends the thread.
         self._queue: SimpleQueue[tuple[Callable[[], None], int] | None] = SimpleQueue()
         self._max_bytes = max_bytes
         # A body is in flight from `submit` to the end of its PUT. For each thread, one body is on
@@ -318,7 +318,7 @@ class _Writer:
         self._attempt = attempt
         self._if_absent = attempt.run.options.on_conflict is OnConflict.NEVER
         self._has_success = False  # whether the store has accepted any member
-        # Findings, not errors: an error's traceback would keep the open directory of the PUT alive.
+        # Findings, not errors: an error's traceback would keep the directory of the PUT open.
         self._refused: list[tuple[PlannedMember, errors.Finding]] = []
         self._lock = threading.Lock()
 

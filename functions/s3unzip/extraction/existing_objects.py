@@ -1,4 +1,4 @@
-"""Objects that already exist in the destination: are they members, and may a member replace them?
+"""Check existing objects: whether they are members, and whether a member may replace them.
 
 An object counts as a member if its size and the CRC-32 of its content match those of the member.
 The option `on_conflict` sets the rule:
@@ -107,7 +107,7 @@ def read_stored(destination: Destination, key: str, *, is_gzip: bool) -> StoredO
     try:
         for chunk in destination.read(key):
             size += len(chunk)
-            if crc is None:  # not a single gzip file: read the rest only to learn the size
+            if crc is None:  # not a single gzip file: read the rest only to determine the size
                 continue
             crc = _extend_crc(inflater, chunk, crc) if is_gzip else crc32(chunk, crc)
     except NotFoundError:
@@ -224,7 +224,7 @@ def _find_possible_conflicts(
     has many pages of other keys. The listing therefore stops after `max_pages`, and all rows after
     the last listed key are yielded.
     """
-    by_key = sorted(rows, key=lambda row: row.key)  # code points sort in the order of their UTF-8
+    by_key = sorted(rows, key=lambda row: row.key)  # code points sort in the same order as UTF-8
     # Twice the pages that the rows alone would fill, plus two, but no more pages than cost as much
     # as a HEAD for each row.
     max_pages = min(2 + 2 * len(rows) // PAGE_KEYS, len(rows) // LIST_PRICE)

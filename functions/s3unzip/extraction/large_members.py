@@ -276,8 +276,7 @@ def _check_copy(parts: tuple[Part, ...], data: MemberData) -> None:
     Raises:
         MemberError: the store returned no checksums, and the archive's bytes are wrong.
         CopyRefusedError: the store's checksums show that the copy contains wrong bytes. Streaming
-            the
-            member shows whether the copy or the archive is wrong.
+            the member shows whether the copy or the archive is wrong.
     """
     member = data.row.member
     size_and_crc = combine_parts(parts)

@@ -33,7 +33,7 @@ from s3unzip.zip.decode import (
 
 DEFAULT_TYPE = "application/octet-stream"
 OWNER_READS = 0o400
-# The properties that become facts of the object unchanged.
+# The properties that are used unchanged as facts of the object.
 PASSED_ON = {*ObjectProperties.__struct_fields__} & {*ObjectFacts.__struct_fields__} - {"metadata"}
 
 _SUFFIXES = {

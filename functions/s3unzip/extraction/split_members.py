@@ -3,9 +3,9 @@
 1. *Scan*: one task finds one segment and the last bytes of its output, while the output before the
    segment is unknown. Scans run concurrently, in any order, and may be repeated: a repeated scan
    writes the same record.
-2. *Link*: when all scans are done, settling gives each segment its window and its offset in the
-   object, begins one multipart upload and makes the tasks of the slices. A stored member that
-   several tasks copy needs no scan, but is also linked.
+2. *Link*: when all scans are done, settling assigns each segment its window and its offset in the
+   object, begins one multipart upload and creates the slice tasks. A stored member that several
+   tasks copy needs no scan, but is also linked.
 3. *Slice*: one task inflates some segments and uploads their parts. Slices run concurrently, in any
    order, and may be repeated: a part that is uploaded again replaces its earlier version.
 4. *Finish*: when all slices are done, settling compares the size and the CRC-32 of all parts with
@@ -129,7 +129,7 @@ def _keep_first_read(data: MemberData) -> Callable[[int, int], Iterator[bytes | 
 
 
 class _SlicePlan(NamedTuple):
-    size: int  # number of bytes of the object in the slice
+    size: int  # number of bytes that the slice contributes to the object
     parts: int  # number of parts in which the slice is uploaded
     segments: tuple[int, ...] = ()  # numbers of the segments to inflate; empty for a copy
 

@@ -81,8 +81,8 @@ def _end_with_fault(attempt: TaskAttempt, fault: errors.S3UnzipError) -> TaskRep
     """Record the fault that ended an attempt, and raise it.
 
     If the archive has changed, the report of this attempt is returned instead: the stop record ends
-    the run with a verdict. If another attempt has done the whole task by now, the report of that
-    attempt is returned.
+    the run with a verdict. If another attempt has completed the whole task in the meantime, its
+    report is returned.
     """
     if isinstance(fault, RUN_FAULTS):
         attempt.records.write_stop(stop_for(fault))

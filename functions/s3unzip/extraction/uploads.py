@@ -3,13 +3,13 @@
 Rules:
 
 * No byte of a member is visible before `complete_once`.
-* Whoever begins an upload completes it or aborts it. Settling (`abort_uploads`) and the lifecycle
-  rule of the bucket abort the uploads that a crash leaves behind.
+* The module that begins an upload completes or aborts it. Settling (`abort_uploads`) and the
+  lifecycle rule of the bucket abort the uploads that a crash leaves behind.
 * Another process may abort an upload at any time. Later calls for the upload raise
   `UploadGoneError`, and the task begins a new upload. Runs on the same machine note their uploads,
   so that no run aborts the upload of another run.
-* The response to CompleteMultipartUpload may be lost. A later try then fails because there is no
-  such upload, and the object under the key determines whether the member has been written.
+* The response to CompleteMultipartUpload may be lost. A later try then fails because the upload no
+  longer exists, and the object under the key determines whether the member has been written.
 * Parts have the numbers and sizes that were planned; only the last part may be shorter.
 """
 
@@ -153,7 +153,7 @@ def abort_upload(run_step: Step, upload: Upload) -> None:
 
 
 def abort_uploads(run_step: Step, keys: Iterable[str], spared: Collection[str] = ()) -> int:
-    """Abort the uploads to `keys`, and return their number; spare the upload ids in `spared`.
+    """Abort the uploads to `keys`, except those whose ids are in `spared`; return their number.
 
     If this machine has noted that an upload belongs to another active run, it is spared as well.
     """
@@ -271,7 +271,7 @@ def upload_parts(
         run_step: the step of the run.
         upload: the upload of the member.
         content: the stream of bytes.
-        sizes: sizes of the parts; parts beyond these have the last size.
+        sizes: sizes of the parts; further parts have the last of these sizes.
         first_number: number of the first part.
         offset: offset of the first part in the object.
     """
@@ -312,7 +312,7 @@ def _cut_parts(
 
     Args:
         content: the stream to cut.
-        sizes: sizes of the parts; parts beyond these have the last size.
+        sizes: sizes of the parts; further parts have the last of these sizes.
         at_once: maximum number of parts that are still in flight when the caller requests the next
             part.
     """

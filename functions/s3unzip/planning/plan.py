@@ -111,7 +111,7 @@ def _write_members(
         count = len(reading.index.failures)
         report = TaskReport(task=PLAN_TASK, kind=TaskKind.BATCH, members=count, failed=count)
         key_of = reading.template.key_of()
-        # The path of a refused member is not normalised: it may begin with slashes, unlike others.
+        # The path of a refused member is not normalised: unlike others, it may begin with slashes.
         outcomes = (
             PlannedMember(member, key_of(member.path.lstrip("/"))).failed(finding)
             for member, finding in reading.index.failures

@@ -50,7 +50,7 @@ class Reading(Struct, frozen=True):
 
     pin: Pin
     index: Index
-    template: KeyTemplate  # makes the keys of the members
+    template: KeyTemplate  # builds the keys of the members
     bytes_read: int  # from the archive
 
 
@@ -91,7 +91,7 @@ def read_directory(
         request: the archive, the destination and the options.
         context: the context of this process.
         calls: the object that sends, counts and retries the requests.
-        template: makes the keys of the members; no two keys may be equal. None: the template in
+        template: builds the keys of the members; no two keys may be equal. None: the template in
             the options.
 
     Raises:
@@ -122,7 +122,7 @@ def read_directory(
 
 
 def _make_selection(request: Request, template: KeyTemplate, pin: Pin) -> Selection:
-    """Return the rules for selecting members, making keys and refusing equal keys."""
+    """Return the rules for selecting members, building keys and refusing equal keys."""
     options = request.options
     selection = Selection(template.key_of(), selects=selector(options), limit=options.limit)
     if options.marker:  # no member may have the key of the marker

@@ -77,7 +77,7 @@ class TaskAttempt(Step):
         self._earlier = TaskReport(task.id, task.kind, members=0, started=self.started)
         self._shown_counts: Counter[str] = Counter()  # the counts that the progress display shows
         self._shown_outcome_count = 0  # number of outcomes shown on the progress display
-        # Bytes of the archive for progress: `PlannedMember.work` of each member with an outcome.
+        # Bytes that count as progress: `PlannedMember.work` of each member with an outcome.
         # This is a list, because threads can append to a list, but cannot safely add to a number.
         self._finished_bytes: list[int] = []
         # The processed bytes of the current large member; 0 if it has an outcome or must be read
