@@ -435,7 +435,7 @@ def split_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _parse_outcomes(data: bytes | None) -> TaskOutcomes | None:
-    """Return the outcomes in a record, or None if it is missing or damaged; the task is then repeated."""
+    """Return the outcomes in a record; None if it is missing or damaged: the task is repeated."""
     if data is None:
         return None
     first_line, *lines = data.splitlines() or [b""]  # an empty first line also counts as damaged

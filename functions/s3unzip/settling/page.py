@@ -130,7 +130,7 @@ def _hash(asset: str) -> str:
 
 
 def _describe_verdict(report: Report, command: str | None) -> str:
-    """Return sentences on how many members are in place and how they were checked."""
+    """Return sentences that say how many members are in place and how they were checked."""
     present = report.extracted + report.unchanged
     proof = "checked against the archive\N{RIGHT SINGLE QUOTATION MARK}s sizes and CRC-32s"
     if report.options.trust_crc:

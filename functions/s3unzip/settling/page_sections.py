@@ -203,7 +203,7 @@ def failures(report: Report, environment_options: str) -> Markup:
         environment_options: the options of the commands in the section, with a leading space; empty
             for a run on this machine.
     """
-    # The header of the page shows the single reason of a refused archive.
+    # The header of the page already shows why an archive was refused.
     if not report.reasons or report.verdict is Verdict.REJECTED:
         return NOTHING
     # As many of the first failures as fit on the page, but at least one.

@@ -90,7 +90,7 @@ def find_runs(source: Location, stores: Stores, calls: Calls, second: int) -> li
     put_at = datetime.fromtimestamp(second, UTC)
     day = f"{put_at:%Y-%m-%d}"
     names = stores.run_store(day, calls).names(f"{put_at:%H%M%S}-{run_stem(source)}")
-    # Each name is "<run id without its day>/<record>".
+    # Each name has the form "<run id without its day>/<record>".
     return sorted({f"{day}/{name.partition('/')[0]}" for name in names})
 
 
@@ -240,7 +240,7 @@ def write_report(
         if earlier is not None and not may_replace(
             report, earlier, outdated_until, reopened=reopened
         ):
-            if has_page and renderer is not None:  # replace the page of the report that lost
+            if has_page and renderer is not None:  # replace the page of the report that was not stored
                 records.store.write(PAGE, [render_page(earlier, renderer)])
             return earlier, False
         if renderer is not None:
