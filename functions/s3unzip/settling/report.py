@@ -240,7 +240,7 @@ def write_report(
         if earlier is not None and not may_replace(
             report, earlier, outdated_until, reopened=reopened
         ):
-            if has_page and renderer is not None:  # replace the page of the report that was not stored
+            if has_page and renderer is not None:  # the page shows the report that is not kept
                 records.store.write(PAGE, [render_page(earlier, renderer)])
             return earlier, False
         if renderer is not None:
