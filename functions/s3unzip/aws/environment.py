@@ -1,7 +1,7 @@
-"""The settings of a Lambda function from its environment variables, and the password of archives.
+"""The settings of a Lambda function, from its environment variables, and the archives' password.
 
 The settings are read once per cold start. If a setting is wrong, the first invocation fails with a
-single line that names the environment variable. `infra` checks the settings at synthesis.
+one-line error that names the environment variable. `infra` checks the settings at synthesis.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class RunDefaults(msgspec.Struct, frozen=True):
     route: Route | None = None
 
     def covers(self, source: Location) -> bool:
-        """Return whether an object at this place starts a run."""
+        """Return whether an object at this location starts a run."""
         return (
             source.bucket == self.ingest_bucket
             and source.key.startswith(self.ingest_prefix)
@@ -92,10 +92,10 @@ class RouteVariable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     prefix: str = ""  # key prefix of the route's archives
     suffix: str = ""  # key suffix of the route's archives
-    bucket: str = ""  # bucket of the members; empty: the bucket of the environment's destination
-    destination: str = ""  # key prefix of the members
+    bucket: str = ""  # bucket for the members; empty: the bucket of the environment's destination
+    destination: str = ""  # key prefix for the members
     owner: str | None = None  # account that owns the bucket
-    kms_key: str | None = None  # key that encrypts the members
+    kms_key: str | None = None  # KMS key that encrypts the members
     options: dict[str, Any] = {}  # only the options that differ from those of the environment
     password_secret: str = ""  # set only for the functions that read members
 
@@ -106,13 +106,13 @@ class LambdaConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     environment: str
     stack: str  # name of the stack
     environment_defaults: RunDefaults  # for archives that match no route
-    routes: tuple[RunDefaults, ...]  # an archive takes the first route that covers it
+    routes: tuple[RunDefaults, ...]  # the first route that covers an archive applies
     work: Location  # the prefix for the records of all runs
     after_success: AfterSuccess | None  # None: an archive is left unchanged
     tuning: Tuning
     limits: Limits
     platform: Platform
-    max_cost: float | None  # maximum dollars per run; None: no limit
+    max_cost: float | None  # maximum cost of a run in dollars; None: no limit
     scan: str  # "guardduty": archives wait for their malware scan; empty: archives do not wait
     access: StoreConfig
     state_machine: str  # ARN of the state machine
@@ -130,11 +130,11 @@ class LambdaConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return self.stack.removeprefix(STACK_PREFIX) or self.environment
 
     def covers(self, source: Location) -> bool:
-        """Return whether an object at this place starts a run."""
+        """Return whether an object at this location starts a run."""
         return any(defaults.covers(source) for defaults in self.all_defaults)
 
     def defaults_of(self, source: Location) -> RunDefaults:
-        """Return the defaults of the first route that covers an archive, or of the environment."""
+        """Return the defaults of the first route that covers an archive, or the environment's."""
         return next(
             (route for route in self.routes if route.covers(source)), self.environment_defaults
         )
@@ -159,7 +159,7 @@ class LambdaConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def stores(self) -> OpenedStores:
-        """The stores of a function, kept for its whole lifetime."""
+        """The stores of a function, opened once and then reused."""
         return OpenedStores(self.access)
 
     def context(self, invocation: Any, run: Run | Request | Report | None = None) -> Context:
@@ -179,7 +179,7 @@ class LambdaConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 destination_owner=route.destination_owner,
                 destination_kms_key=route.destination_kms_key,
             )
-            # The owner and the KMS key are parts of requests, so all routes share one session.
+            # Each request names the owner and the KMS key, so all routes can share one session.
             stores = OpenedStores(access, self.stores.session(self.access.at_destination()))
         return Context(
             stores=stores,
@@ -202,7 +202,7 @@ class LambdaConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         secret = options.password_ref
         if secret not in readable:
             secret = self.environment_defaults.options.password_ref
-        # `_read_password` keeps the password for one period; a new number makes it read again.
+        # `_read_password` caches the password; in a new period, it reads the secret again.
         return Policy(
             lenient=options.lenient,
             encoding=options.encoding,
@@ -215,7 +215,7 @@ def convert_input(data: Mapping[str, Any], kind: type[T]) -> T:
     """Return the input of a function as a value of `kind`; unknown fields of the input are ignored.
 
     Raises:
-        UsageError: a field is missing or has another type.
+        UsageError: a field is missing or has the wrong type.
     """
     try:
         return msgspec.convert(data, kind)
@@ -244,12 +244,12 @@ def open_client(service: Literal["events", "secretsmanager", "sqs", "stepfunctio
 
 @cache
 def load_config() -> LambdaConfig:
-    """Return the settings in the environment variables of this process, which are read once."""
+    """Return the settings from this process's environment variables, which are read only once."""
     return read_config(os.environ)
 
 
 def read_config(variables: Mapping[str, str]) -> LambdaConfig:
-    """Return the settings in `variables`; nothing is requested from AWS."""
+    """Return the settings in `variables` without sending requests to AWS."""
     tuning = make_tuning(_read_json(variables, Variable.TUNING, dict[str, Any], {}))
     environment_defaults = _read_environment_defaults(variables)
     work = Location(
@@ -380,7 +380,7 @@ def read_secret(ref: str, client: SecretsManagerClient) -> bytes:
         error_type = SECRET_ERRORS.get(code, errors.ServiceFaultError)
         message = f"secret {name}: {code}"
         if error_type is errors.AccessDeniedError:
-            message += "; secretsmanager:GetSecretValue is needed, and kms:Decrypt for its key"
+            message += "; allow secretsmanager:GetSecretValue, and kms:Decrypt for the secret's key"
         raise error_type(message) from error
     except BotoCoreError as error:
         raise errors.ServiceFaultError(f"secret {name}: {type(error).__name__}") from error
@@ -389,14 +389,14 @@ def read_secret(ref: str, client: SecretsManagerClient) -> bytes:
     if field:
         value = _read_field(name, value, field)
     if not value:
-        raise errors.UsageError(f"secret {name}: is empty")
+        raise errors.UsageError(f"secret {name} is empty")
     return value
 
 
 def _read_field(name: str, value: bytes, field: str) -> bytes:
     """Return one field of the secret `name`, whose value is a JSON object."""
     text = None
-    with suppress(ValueError):  # the message of an error would contain the secret
+    with suppress(ValueError):  # an error message would contain the secret
         fields = json.loads(value)
         if isinstance(fields, dict):
             text = fields.get(field)

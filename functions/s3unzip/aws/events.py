@@ -1,18 +1,18 @@
-"""Incoming and outgoing events: archives that were put or scanned, and runs that have finished.
+"""Incoming events about archives that were put or scanned, and outgoing events about ended runs.
 
 Incoming: EventBridge's "Object Created" (key not encoded), S3's own notification (key URL-encoded,
 spaces as "+") and GuardDuty's scan result. Each of these may be wrapped in an SNS message. A topic
-may also carry S3's other events, for example of deletions. They start nothing.
+may also carry other S3 events, for example about deletions. These events start no runs.
 Outgoing: one EventBridge event per run.
 
 The rules of the malware gate (``ingest.scan``):
 
-- The run of an archive is started by the result of its scan. S3's own event starts nothing.
+- The run of an archive is started by the result of its scan. S3's own event does not.
 - The result names the version that was scanned. Only this version is opened, and the run is pinned
   to it. A newer version has its own scan and result.
-- A run that ``submit`` queues, or that follows the replacement of an archive, has no event with a
-  result. Its result is read from the tag that GuardDuty adds to the version. In a bucket without
-  versioning, the tag might be about an overwritten object, so it is not read.
+- A run that ``submit`` queues, or that follows the replacement of an archive, is not started by a
+  result. The result is read from the tag that GuardDuty adds to the version. In a bucket without
+  versioning, the tag might belong to an overwritten object, so it is not read.
 - A version whose result is missing, or is not NO_THREATS_FOUND, is not opened. The version is
   logged and counted.
 - A result may arrive twice or late. The results for several versions may arrive in any order.
@@ -47,19 +47,19 @@ SOURCE = "s3unzip"
 OWN_SENDERS = "s3unzip."  # prefix of the "source" of events that commands queue
 # GuardDuty's statuses are NO_THREATS_FOUND, THREATS_FOUND, UNSUPPORTED, ACCESS_DENIED and FAILED.
 CLEAN = "NO_THREATS_FOUND"
-NOT_SCANNED = "NOT_SCANNED"  # our own word for a version without a result
+NOT_SCANNED = "NOT_SCANNED"  # our own status for a version without a scan result
 SCAN_TAG = "GuardDutyMalwareScanStatus"
-# Version ids that do not identify a version: an event may have no id, and in a bucket without
-# versioning every version has the id "null".
+# Version ids that do not identify a version: an event may lack the id, and in a bucket
+# without versioning, every version has the id "null".
 UNVERSIONED = (None, "null")
 MAX_KEY = 1_024  # maximum size of a key in UTF-8, in bytes
 # The exceptions that are raised for JSON that is not an event.
 MALFORMED = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
 ETAG = re.compile(r"[0-9a-f]{32}(-\d+)?")
 CLOCK_SECONDS = 2  # tolerance between the time of an event and the Last-Modified of its object
-FIRST_WAIT = 15  # seconds before the second attempt of a message
-MAX_WAIT = 110  # seconds: a fault is retried within 2 minutes
-USAGE_WAIT = 1  # seconds before the next attempt of a message that no attempt can handle
+FIRST_WAIT = 15  # seconds before the second attempt to handle a message
+MAX_WAIT = 110  # seconds: each retry follows within 2 minutes
+USAGE_WAIT = 1  # seconds before the next attempt if no attempt can succeed
 EVENT_TITLES = {
     Verdict.COMPLETED: "Archive Extracted",
     Verdict.COMPLETED_WITH_ERRORS: "Archive Extracted",
@@ -68,8 +68,8 @@ EVENT_TITLES = {
     Verdict.FAILED: "Archive Failed",
 }
 EVENT_COUNTS = ("members", "extracted", "unchanged", "failed", "missing", "bytes_in", "bytes_out")
-# Maximum length of a report's message in an event, which has at most 256 KB. A message may quote
-# names of members, and the archive determines their length.
+# Maximum length of a report's message in an event; EventBridge limits an event to 256 KB. The
+# message may quote names of members, and these can be as long as the archive allows.
 MESSAGE_CHARACTERS = 1_000
 
 
@@ -85,7 +85,7 @@ def passes_scan(source: Location, status: str, threats: Sequence[str] = ()) -> b
 def read_scan_tag(source: Location, pin: Pin, config: LambdaConfig, calls: Calls) -> str:
     """Return the status in the scan tag of a version, or NOT_SCANNED if no tag can be read.
 
-    Without versioning, the tag may be about an object that was overwritten, so it is not read.
+    Without versioning, the tag may belong to an object that was overwritten, so it is not read.
     """
     if pin.version_id in UNVERSIONED:
         return NOT_SCANNED
@@ -119,8 +119,9 @@ class ArchivePut(NamedTuple):
     def is_older(self, tail: Tail) -> bool:
         """Return whether the event's version is older than the current one, which has this `tail`.
 
-        If both have a version id, or the event has an ETag, any difference means that the event is
-        older. Otherwise the time of the event is compared with the Last-Modified of the object.
+        If both the event and the tail have a version id, or the event has an ETag, any difference
+        means that the event is older. Otherwise the time of the event is compared with the
+        Last-Modified of the object.
         """
         has_version = self.version_id not in UNVERSIONED and tail.pin.version_id is not None
         if has_version or self.etag is not None:
@@ -131,9 +132,9 @@ class ArchivePut(NamedTuple):
 def read_puts(body: str, config: LambdaConfig) -> tuple[list[ArchivePut], list[Exception]]:
     """Return the archives in the body of one queue message, and the faults of its other events.
 
-    Archives that no trigger covers, or that wait for the result of their scan, are left out. S3's
-    other events, such as deletions, announce no archives. It is a fault if the message or a part of
-    it is not an event, or if the key or the scan result of an event is invalid.
+    Archives that no trigger covers, or that wait for the result of their scan, are left out. Other
+    S3 events, such as deletions, are ignored. It is a fault if the message or a part of it is not
+    an event, or if the key or the scan result of an event is invalid.
     """
     puts: list[ArchivePut] = []
     faults: list[Exception] = []
@@ -168,10 +169,10 @@ def _may_start_run(put: ArchivePut, config: LambdaConfig) -> bool:
     key = put.source.key
     size = len(key.encode())  # raises `ValueError` if the key has half of a surrogate pair
     if size > MAX_KEY:
-        raise ValueError(f"{key[:100]}: a key has at most {MAX_KEY:,} bytes, not {size:,}")
+        raise ValueError(f"{key[:100]}: a key can have at most {MAX_KEY:,} bytes, not {size:,}")
     if put.scan is not None and put.etag is None and put.version_id is None:
         raise ValueError(f"{key}: the scan result does not name a version")
-    # An event from a command brings no scan result: the intake function reads it from a tag.
+    # An event from a command contains no scan result: the intake function reads it from a tag.
     if config.scan and put.scan is None and not put.sender.startswith(OWN_SENDERS):
         logger.info("archive waits for the result of its scan", key=key)
         return False
@@ -225,7 +226,7 @@ def _read_event(event: Any) -> ArchivePut | None:
 
 
 def _read_scan(detail: dict[str, Any], time: str) -> ArchivePut:
-    """Return the archive in the scan result of GuardDuty, which was sent at `time`."""
+    """Return the archive in a GuardDuty scan result that was sent at `time`."""
     scanned = detail["s3ObjectDetails"]
     result = detail["scanResultDetails"]
     return ArchivePut(
@@ -256,7 +257,7 @@ def _read_record(record: dict[str, Any]) -> ArchivePut:
 
 
 def _read_etag(text: object) -> str | None:
-    """Return an ETag without quotes, or None if the text is not in the form of S3's ETags."""
+    """Return an ETag without quotes, or None if the text does not have the form of an S3 ETag."""
     etag = str(text).strip('"')
     if ETAG.fullmatch(etag):
         return etag
@@ -272,11 +273,11 @@ def redeliver_later(
 ) -> None:
     """Log why a message could not be handled; make SQS deliver it again after some seconds.
 
-    With the default of five attempts, a message that always fails is in the dead-letter queue after
-    at most 325 s plus the time that the attempts take: SQS moves it after the fifth wait. Each wait
-    is shortened at random by up to half, so that the messages of a burst do not return at the same
-    moment. If every fault is a `UsageError`, waiting does not help, so the message returns after
-    `USAGE_WAIT`.
+    With the default of five attempts, a message that always fails reaches the dead-letter queue
+    after at most 325 s plus the time that the attempts take: SQS moves it after the fifth wait.
+    Each wait is shortened at random by up to half, so that the messages of a burst do not return at
+    the same moment. If every fault is a `UsageError`, waiting does not help, so the message returns
+    after `USAGE_WAIT`.
 
     Args:
         receipt: the receipt handle of the message.

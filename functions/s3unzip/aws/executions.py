@@ -4,7 +4,7 @@ The rules:
 
 - The first execution of a run is named RUN. Later executions, RUN-r2, RUN-r3, ..., continue the
   run. The input of an execution contains the request and the version of the archive. An execution
-  with the same name for another archive is an error, never the same run.
+  with the same name but for another archive is an error; it is never treated as the same run.
 - Only one execution of a run is running at a time. Before another execution is started, the states
   of the existing executions are read. If one of them is running, none is started. If all have
   ended, with or without a report, the execution with the next number is started. If two callers try
@@ -16,7 +16,7 @@ The rules:
   (API_StartExecution). DescribeExecution is eventually consistent: it may not find an execution
   that has just started.
 - `end_run` is called after each verdict is written. If a step finds the report of a run for which
-  `end_run` may not have been completed, the step calls it again, perhaps late or concurrently. The
+  `end_run` may not have completed, the step calls it again, perhaps late or concurrently. The
   event may therefore be sent twice: receivers recognize the run by its id.
 - With a malware gate, a newer version is opened only if its tag is NO_THREATS_FOUND. Without the
   tag, the run is started by the event for that version: see `s3unzip.aws.events`.
@@ -25,7 +25,7 @@ The rules:
   over what the first run wrote.
 - The functions of a stopped execution keep running for at most `WORKER_SECONDS`, and may write
   members of an older version. Therefore an execution RUN-w1, RUN-w2, ... waits that long, then
-  compares the archive once more.
+  compares the versions once more.
 """
 
 import json
@@ -87,7 +87,7 @@ class RunInput(Struct, frozen=True):
     request: Request | None = None
     pin: Pin | None = None  # the version of the archive
     failed: bool = False  # whether failed members are extracted again
-    wait: int = 0  # seconds; 0 except in an execution that waits, then compares the archive
+    wait: int = 0  # seconds; 0 except in an execution that waits, then compares versions
 
 
 class Execution(NamedTuple):
@@ -99,10 +99,11 @@ class Execution(NamedTuple):
 
 
 def machine_data(state: Next, config: LambdaConfig) -> dict[str, Any]:
-    """Return the data of the state machine: the fields of `state`, and the key of the round's list.
+    """Return the data for the state machine: the fields of `state`, and the key of the task list.
 
-    Only a round with many tasks has the key, because a Distributed Map reads the list.
-    From round `INLINE_ROUNDS` on, few tasks also use a Distributed Map, to bound the history.
+    The key is included only for a round with many tasks, because only a Distributed Map reads the
+    list. From round `INLINE_ROUNDS` on, a round with few tasks also uses a Distributed Map, to
+    bound the history.
     """
     if state.next == "few" and state.round >= INLINE_ROUNDS:
         state = replace(state, next="many", tasks=())
@@ -128,8 +129,8 @@ def find_execution(config: LambdaConfig, name: str) -> Execution | None:
 def find_recorded_run(config: LambdaConfig, run: str) -> Run | Report | None:
     """Return the recorded run, or its report if the run has no plan; None if it has no records.
 
-    Either contains the route and the options with which the run began. Those of the environment may
-    have changed since then.
+    Either contains the route and the options with which the run began. The environment may have
+    changed since then.
     """
     return look_up_run(RunRecords.open(config.stores, run)).run_or_report
 
@@ -140,7 +141,7 @@ class ArrivedArchive(NamedTuple):
     request: Request
     run: str
     tail: Tail  # the version of the archive and its last bytes
-    refusal: str | None = None  # why the store does not return bytes; if set, the tail has no bytes
+    refusal: str | None = None  # why the store returns no bytes; if set, the tail contains none
 
 
 def find_archive(request: Request, context: Context, calls: Calls) -> ArrivedArchive | None:
@@ -218,8 +219,8 @@ def next_execution_name(
             executions have ended or are about to end, so they do not count as running.
         failed_number: the number of the execution that failed. Later executions may have begun
             before it failed, for example if it was redriven. So executions with higher numbers
-            count as running even if they began before `since`. The default means that no execution
-            failed: no number is higher.
+            count as running even if they began before `since`. The default, which no number
+            exceeds, means that no execution failed.
         archive: the archive to which every execution must belong; None: this is not checked.
 
     Raises:
@@ -266,7 +267,7 @@ def end_run(
     check_replaced: bool = True,
     is_first: bool = True,
 ) -> None:
-    """Do the steps that follow the report of a run; calling this again is safe.
+    """Perform the steps that follow the report of a run; calling this again is safe.
 
     The archive is deleted or tagged last, after `extract_if_replaced` has compared its versions.
 
@@ -291,7 +292,7 @@ def end_run(
     if report.archive_left:
         try:
             finished = finish_source(config.after_success, report, context)
-        except S3UnzipError:  # the write of the report failed; a failed action is not raised
+        except S3UnzipError:  # writing the report failed; a failed action raises no error
             logger.exception("the report cannot be written again")
         else:
             if finished.after_success is not None:
@@ -299,11 +300,11 @@ def end_run(
 
 
 def _start_current_version(request: Request, config: LambdaConfig, context: Context) -> None:
-    """Start the run of the current version of an archive, for which no event may come.
+    """Start the run of the current version of an archive, even if no event announces it.
 
-    It is a nested archive, or an archive that was replaced during a run. Nothing is started if the
-    run has ended without failing, if the archive is gone or cannot be read, or if the malware gate
-    does not allow the version to be opened.
+    The archive is nested, or was replaced during a run. Nothing is started if the run has ended
+    without failing, if the archive is gone or cannot be read, or if the malware gate does not allow
+    the version to be opened.
     """
     calls = context.calls()
     try:
@@ -338,7 +339,7 @@ def extract_if_replaced(
         report: the report of the run.
         config: the configuration of the environment.
         context: the context of the step that compares the versions.
-        functions_ended: whether all functions of the run have ended; this comparison is the last.
+        functions_ended: whether all functions of the run have ended; if so, no comparison follows.
     """
     if report.pin is None or not _is_extracted_again(config, report.source, report.options):
         return
@@ -354,10 +355,10 @@ def extract_if_replaced(
     if current.etag == report.pin.etag:
         return
     logger.info("archive was replaced during the run", run=report.run)
-    # A repeated comparison starts no second run, because each cause starts at most one. A run that
-    # was resumed has more rounds, so its next end is a new cause.
+    # A repeated comparison does not start a second run, because each cause starts at most one. A
+    # run that was resumed has more rounds, so its next end is a new cause.
     cause = f"{report.run} {report.rounds}"
-    if functions_ended:  # they may have overwritten what the first comparison's run wrote
+    if functions_ended:  # they may have overwritten newer members since the first comparison
         cause += " late"
     extract_current_version(repeat_request(report, config.after_success), cause, config, context)
 
@@ -392,9 +393,9 @@ def extract_current_version(
 
 
 def compare_later(report: Report, config: LambdaConfig, execution: str) -> None:
-    """Start an execution that waits until all functions have ended, then looks for a newer archive.
+    """Start an execution that waits until all functions have ended, then looks for a newer version.
 
-    Nothing is started if newer archives are not extracted again.
+    Nothing is started if newer versions of the archive are not extracted.
 
     Args:
         report: the report of the run.
@@ -412,7 +413,7 @@ def compare_later(report: Report, config: LambdaConfig, execution: str) -> None:
 def _is_extracted_again(config: LambdaConfig, source: Location, options: Options) -> bool:
     """Return whether a newer version of an archive is extracted over what an older version wrote.
 
-    If no trigger covers the archive, its newer versions start no runs. With `OnConflict.NEVER`, a
-    run overwrites no object.
+    If no trigger covers the archive, its newer versions do not start runs. With `OnConflict.NEVER`,
+    a run does not overwrite objects.
     """
     return config.covers(source) and options.on_conflict is not OnConflict.NEVER

@@ -1,4 +1,4 @@
-"""The function `extract`, which does one task of a run."""
+"""The function `extract`, which processes one task of a run."""
 
 from functools import lru_cache
 from typing import Any

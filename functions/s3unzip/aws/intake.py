@@ -7,9 +7,9 @@ in the bytes that were read; otherwise the state Plan reads the directory.
 
 The rules:
 
-- A message is delivered at least once, and again after a fault or a kill. Two messages may be about
-  the same put. Only the current version matters: it has one run, which writes the same objects each
-  time, so no lock is held.
+- A message is delivered at least once, and again after the function has failed or was killed. Two
+  messages may be about the same put. Only the current version matters: it has one run, which writes
+  the same objects each time, so no lock is needed.
 - The report of a run is looked up first. A run with the verdict FAILED is resumed by an execution.
   Any other verdict is final. A redelivered message repeats the steps that follow the report,
   because the function might have been killed before these steps.
@@ -23,7 +23,7 @@ The rules:
 
 The rules of a run whose records are in memory (`_MemoryRun`):
 
-- The records are in memory until the function stops working on the run. It then writes them, the
+- The records stay in memory until the function stops working on the run. It then writes them, the
   outcomes before the report. Records of another invocation are replaced only if the verdict of that
   invocation is worse.
 - For a COMPLETED run, only the outcomes and the report are written, because nobody resumes the run.
@@ -90,7 +90,7 @@ NEW_SECONDS = 600  # an older event comes from the dead-letter queue or was sent
 # upload is the time at which the upload began.
 UPLOAD_SECONDS = 120
 REPORT_READERS = 16  # number of concurrent LISTs; each lists the runs of one second
-BRIEF_SECONDS = 1.0  # after a shorter run, its archive is not compared with the current version
+BRIEF_SECONDS = 1.0  # after a shorter run, nothing checks whether the archive was replaced
 # Number of concurrent PUTs at the beginning of a run in memory, which has only one worker. Each of
 # up to a thousand workers of the state machine begins with fewer.
 FIRST_PUTS = 16
@@ -169,7 +169,7 @@ def _handle_put(put: ArchivePut, request: Request, invocation: Invocation, attem
     if archive is None or has_report:  # if necessary, `end_run` has extracted the current version
         return
     version = put.version_id or put.etag  # None: the event comes from `submit`, or was made by hand
-    # `attempts` omits those before the dead-letter queue, which an event made by hand never had.
+    # `attempts` omits the attempts before a dead-letter queue; an event made by hand had none.
     if attempts > 1 or version is not None or put.sender.startswith(OWN_SENDERS):
         cause = f"{put.source} {put.time} {version or ''}"
         extract_current_version(request, cause, invocation.config, invocation.context)
@@ -255,7 +255,7 @@ def _resume_or_repeat_end(
 
 
 def _finish_older_runs(put: ArchivePut, invocation: Invocation, current_run: str | None) -> bool:
-    """Repeat `end_run` for each report about an older version; return whether there is any.
+    """Repeat `end_run` for each report about an older version; return whether there are any.
 
     An earlier attempt may have stopped after it wrote the report. The id of a run begins with the
     Last-Modified of its archive, which is at most `UPLOAD_SECONDS` before the time of the event or,
@@ -326,7 +326,7 @@ def _plan_in_memory(archive: ArrivedArchive, context: Context, calls: Calls) -> 
 
 
 class _MemoryRun:
-    """A run with records in memory until `write_records`. The object is also the run's stores."""
+    """A run whose records stay in memory until `write_records`; it also implements `Stores`."""
 
     def __init__(self, archive: ArrivedArchive, context: Context, *, has_one_worker: bool) -> None:
         tuning = context.tuning

@@ -5,10 +5,10 @@ The rules:
 - The state Settle returns the next round, or ends the run. Settle may be repeated after a lost
   response, or run late for a stopped execution. In both cases, the recorded verdict remains.
 - EventBridge reports each failed, stopped or timed-out execution, perhaps twice, late or never.
-  Therefore the report has the time at which the execution ended, and replaces neither a newer
-  report nor a better verdict. While a later execution of the run is running, nothing is reported.
-- A failed execution that might have written the recorded report might have failed during the steps
-  after the report. Therefore these steps are repeated.
+  Therefore the report is dated to the end of the execution, and replaces neither a newer report
+  nor a better verdict. While a later execution of the run is running, nothing is reported.
+- If a failed execution may have written the recorded report, it may have failed during the steps
+  that follow the report. Therefore these steps are repeated.
 - After the functions of a failed execution have also ended, the version that the run extracted is
   compared once more with the current version of the archive.
 """

@@ -58,7 +58,7 @@ for _name in CLIENT_LIBRARIES:
 TRACE_HEADER = "_X_AMZN_TRACE_ID"
 
 logger = Logger(service=SERVICE, use_rfc3339=True, utc=True)
-# Lambda's own log level must be INFO or lower: above it, Lambda drops the lines with metrics.
+# Lambda's own log level must be INFO or lower: at a higher level, Lambda drops metric lines.
 # In Powertools, that level has priority over POWERTOOLS_LOG_LEVEL, so the level is set on the
 # logger that Powertools wraps.
 logging.getLogger(SERVICE).setLevel(os.environ.get("POWERTOOLS_LOG_LEVEL") or logging.INFO)

@@ -402,7 +402,7 @@ def test_unknown_messages_are_refused(body: str) -> None:
     ("record", "fault"),
     [
         (_record_of(f"zips/{'x' * 9_000}\ud800.zip"), "UnicodeEncodeError('utf-8', 'zips/x"),
-        (_record_of(f"zips/{'x' * 1_024}.zip"), "a key has at most 1,024 bytes, not 1,033"),
+        (_record_of(f"zips/{'x' * 1_024}.zip"), "a key can have at most 1,024 bytes, not 1,033"),
         (_record_of("zips/caf%E9.zip"), "not an S3 event: UnicodeDecodeError"),
         (scan_of("zips/a.zip", {}, "NO_THREATS_FOUND"), "scan result does not name a version"),
         (_record_of("zips/a.zip") | {"s3": {}}, "not an S3 event: KeyError('object')"),
