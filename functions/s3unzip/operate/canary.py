@@ -1,8 +1,8 @@
 """The canary: a small archive that `doctor` sends through the whole pipeline and then removes.
 
-The canary tests whether the permissions of the intake function, the key and the secret work. Most
-environments extract so small an archive without the state machine. The operator needs permission to
-read the destination. If the run does not complete, its records are kept for diagnosis.
+The canary tests whether the intake function has its permissions and can use the key and the secret.
+Most environments extract such a small archive without the state machine. The operator needs
+permission to read the destination. If the run does not complete, its records remain for diagnosis.
 """
 
 import io
@@ -66,7 +66,7 @@ def _warn_if_gone(check: Callable[..., Answer], *arguments: float) -> Answer:
     """Return the answer of a check, or a warning if the archive, a member or a record is gone.
 
     Somebody else may have deleted or moved it, so the environment may be in order. Expired keys of
-    the operator are also a warning, so that `Canary.remove` runs and names what remains.
+    the operator also lead to a warning, so that `Canary.remove` runs and names what remains.
     """
     try:
         return check(*arguments)
@@ -93,7 +93,7 @@ class Canary:
         }
         self._run = ""  # id of the run, which `put` computes as the planner does
         self.is_put = False  # whether there is something to remove
-        self.has_ended = False  # whether the run has ended; False also if its state is not known
+        self.has_ended = False  # whether the run has ended; False also if its state is unknown
 
     def put(self) -> Answer:
         """Put the archive and compute the id of its run.
@@ -142,19 +142,19 @@ class Canary:
         if not report.extracted:
             return Answer(
                 WARNING,
-                f"its run ended in {took:.1f} s, but options.include, exclude or others select "
-                "none of its members",
+                f"its run ended in {took:.1f} s, but options.include, options.exclude or others "
+                "select none of its members",
                 "put an archive with members that these options select, and look at its run",
             )
         return self._compare_objects(report, took)
 
     def _explain_missing_report(self, seconds: float) -> Answer:
-        """Return how far the run has got if it has no report after `seconds`."""
+        """Return the state of the run, which has no report after `seconds`."""
         state = self._runs.state(self._run)
         if state is None:
             return Answer(
                 FAILURE,
-                f"no run began for the canary in {seconds:.0f} s",
+                f"no run began for the canary within {seconds:.0f} s",
                 "look at the checks above (events, rules, trigger), then at the intake function's "
                 "log",
             )
@@ -168,8 +168,8 @@ class Canary:
         """Delete the archive, the members and the records of the run, including all versions.
 
         Args:
-            keep_run: whether to keep the records of the run, because it may still be active or
-                because they show why it did not complete.
+            keep_run: whether to keep the records of the run, because the run may still be active or
+                because the records show why it did not complete.
         """
         destination = self._request.destination
         objects = [(self._archive.bucket, self._archive.key)]
@@ -215,7 +215,7 @@ class Canary:
                 FAILURE,
                 f"{len(different)} of {len(keys)} objects differ from their members: "
                 f"{different[0]}",
-                "report this as a bug: the run says that it verified these members",
+                "report this as a bug: the run reports that it verified these members",
             )
         return Answer(
             OK,
@@ -225,7 +225,7 @@ class Canary:
     def _read_object(self, key: str) -> bytes:
         """Return the content of a member's object, inflated if it was written as gzip.
 
-        If the gzip data is damaged, it is returned as it is, so it differs from the member.
+        If the gzip data is damaged, it is returned unchanged, so it differs from the member.
         """
         with translating_errors("s3:GetObject"):  # also translates errors while the body is read
             body: bytes = (

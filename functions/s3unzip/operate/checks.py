@@ -30,7 +30,7 @@ from s3unzip.settings import Variable
 RESTORE = "restore what is missing, or destroy the stack and deploy it again"
 NOT_CHECKED: dict[type[S3UnzipError], str] = {  # the advice for each error that prevents a check
     UnsupportedError: "on an emulator, ignore this; on AWS, report it",
-    AccessDeniedError: "allow the action to whoever runs this command, or ask somebody who may",
+    AccessDeniedError: "allow the action for your user or role, or ask somebody who may perform it",
     UsageError: "deploy the stack again; undo what somebody changed in the console",
 }
 
@@ -41,7 +41,7 @@ BUCKETS = ("Ingest", "Destination", "Work")  # purposes, as in the outputs of th
 # The aliases of AWS managed keys, for which the roles need no permissions.
 AWS_ALIAS_PREFIX = "alias/aws/"
 ANY_OWNER = "*"
-# The stack has this output if the events of archives come from an SNS topic.
+# The stack has this output if the events about archives come from an SNS topic.
 TOPIC_OUTPUT = "IngestTopic"
 
 
@@ -177,8 +177,8 @@ def check_rights(runs: DeployedRuns, defaults: RunDefaults | None = None) -> Ans
         runs: the runs of the environment.
         defaults: the defaults of a route; None: the defaults of the environment itself.
 
-    The policies of the roles are simulated. A bucket of another account must also allow each role
-    in the bucket policy. If only the bucket's owner may read that policy, the answer is a warning.
+    The policies of the roles are simulated. If another account owns the bucket, the bucket policy
+    must also allow each role. If only the owner may read that policy, the answer is a warning.
     https://docs.aws.amazon.com/IAM/latest/APIReference/API_SimulatePrincipalPolicy.html
     """
     defaults = defaults or runs.config.environment_defaults
@@ -230,14 +230,14 @@ def _simulate(runs: DeployedRuns, role: str, actions: list[str], arn: str) -> An
         for result in results
         for evaluation in (result, *result.get("ResourceSpecificResults", ()))
         for key in evaluation.get("MissingContextValues", ())
-        # Conditions of a role on these two keys are not about S3 actions (infra/rights.py).
+        # A role's conditions on these two keys do not restrict S3 actions (infra/rights.py).
         if key.lower() not in {"events:source", "lambda:sourcefunctionarn"}
     }
     if unknown_keys:
         return Answer(
             WARNING,
-            f"a simulation does not know {', '.join(sorted(unknown_keys))}, which {role} needs",
-            "see whether the canary is extracted",
+            f"a simulation has no value for {', '.join(sorted(unknown_keys))}, which {role} needs",
+            "check whether the canary is extracted",
         )
     return Answer(
         FAILURE,
@@ -347,13 +347,13 @@ def _compare_encryption(
     except S3UnzipError:  # no encryption is set, or another account owns the bucket
         return None
     default = rules[0]["ApplyServerSideEncryptionByDefault"]  # a bucket has exactly one rule
-    # Without an id, AWS manages the key, as it does if the id has this prefix.
+    # If the id is missing or has this prefix, AWS manages the key.
     actual = default.get("KMSMasterKeyID", AWS_ALIAS_PREFIX)
     if "kms" not in default["SSEAlgorithm"] or AWS_ALIAS_PREFIX in actual:
         return None
-    # A bucket may name its key by its ARN, by its id, which is the end of the ARN, or by an alias.
+    # A bucket may name its key by an ARN, by the id at the end of the ARN, or by an alias.
     if "alias/" in actual:
-        with suppress(NotFoundError):  # an alias without a key is compared as it is, and differs
+        with suppress(NotFoundError):  # an alias that refers to no key is compared, and differs
             actual = runs.ask(
                 "kms:DescribeKey", "KeyMetadata", "Arn", region_of=actual, KeyId=actual
             )
@@ -379,7 +379,7 @@ def check_secret(
     secret = (defaults or runs.config.environment_defaults).options.password_ref
     if secret is None:
         return Answer(
-            OK, "password_secret is not set: encrypted members fail, others do not need it"
+            OK, "password_secret is not set: encrypted members fail, others need no password"
         )
     try:
         read_secret(secret, runs.client("secretsmanager"))

@@ -35,7 +35,7 @@ from s3unzip.version import __version__, source_fingerprint
 ALARM = "AWS::CloudWatch::Alarm"
 MAX_NAMES = 100  # maximum number of alarms in one DescribeAlarms request
 MAX_SHARE = 0.9  # maximum share of the available concurrency; the other functions need the rest
-QUOTA = "ask for more: Service Quotas, AWS Lambda, Concurrent executions (L-B99A9384)"
+QUOTA = "request a higher quota: Service Quotas, AWS Lambda, Concurrent executions (L-B99A9384)"
 UNRESERVE = "aws lambda delete-function-concurrency --function-name"
 SET_EMAIL = "set alarms.email in the environment's file and deploy, or add your own action"
 
@@ -151,7 +151,7 @@ def check_events(runs: DeployedRuns) -> Answer:
 
 
 def _check_topic(runs: DeployedRuns, topic: str) -> Answer:
-    """Is the queue subscribed to the topic that sends the events of archives?"""
+    """Is the queue subscribed to the topic that sends the events about archives?"""
     try:
         subscription = runs.resource_names("AWS::SNS::Subscription", "IntakeQueue")[0]
         runs.ask(
@@ -189,7 +189,7 @@ def check_scan(runs: DeployedRuns) -> Answer:
     advice = "docs/howto/malware.md says how to create a plan"
     if not runs.config.scan:
         return Answer(OK, "ingest.scan is not set: archives are opened as they arrive")
-    # A page has 100 plans, and the quota of an account and a region is lower.
+    # A page can have 100 plans; the quota for an account in a region is lower.
     for summary in runs.ask("guardduty:ListMalwareProtectionPlans", "MalwareProtectionPlans"):
         name = summary["MalwareProtectionPlanId"]
         plan = runs.ask("guardduty:GetMalwareProtectionPlan", MalwareProtectionPlanId=name)
@@ -200,7 +200,7 @@ def check_scan(runs: DeployedRuns) -> Answer:
         if plan["Actions"]["Tagging"]["Status"] != "ENABLED":
             return Answer(
                 WARNING,
-                f"the plan {name} of GuardDuty sets no tags, so submit opens nothing",
+                f"the plan {name} of GuardDuty sets no tags, so submit cannot start runs",
                 "enable tagging in the plan",
             )
         return Answer(OK, f"GuardDuty scans {bucket} and tags what it has scanned")
@@ -282,7 +282,7 @@ def check_logs(runs: DeployedRuns) -> Answer:
     deleted = [
         name
         for name in runs.resource_names("AWS::Logs::LogGroup")
-        # A name that only begins with `name` is that of another group, such as one of dev2 for dev.
+        # A longer name that begins with `name` belongs to another group, such as one of dev2.
         if not any(
             group["logGroupName"] == name
             for group in runs.ask("logs:DescribeLogGroups", "logGroups", logGroupNamePrefix=name)
@@ -303,13 +303,13 @@ def check_alarms(runs: DeployedRuns) -> Answer:
     """Does every alarm of the stack exist and have an action, and is none in the state ALARM?"""
     alarms = _read_alarms(runs)
     deleted = {*runs.resource_names(ALARM)} - {alarm["AlarmName"] for alarm in alarms}
-    # An alarm without an action may be in ALARM, too, and nobody was notified of it.
+    # An alarm without an action may also be in ALARM, and nobody was notified.
     ringing = [alarm["AlarmName"] for alarm in alarms if alarm.get("StateValue") == "ALARM"]
     if ringing:
         return Answer(
             WARNING,
             f"in ALARM: {', '.join(ringing)}",
-            "docs/howto/dashboard.md says what to do for each",
+            "docs/howto/dashboard.md says what to do for each alarm",
         )
     if deleted:
         return Answer(WARNING, f"somebody has deleted {', '.join(sorted(deleted))}", RESTORE)
@@ -379,7 +379,7 @@ def check_subscriptions(runs: DeployedRuns) -> Answer:
                 f"{topic} {waiting}: nobody is notified",
                 "follow the link in the message of AWS Notifications, or subscribe again",
             )
-    return Answer(OK, f"confirmed for {', '.join(topics)}")
+    return Answer(OK, f"subscriptions are confirmed for {', '.join(topics)}")
 
 
 ACCOUNT_CHECKS: Mapping[str, Callable[[DeployedRuns], Answer]] = {
@@ -428,7 +428,7 @@ def diagnose(
         )
         return
     for number, defaults in enumerate(routes):
-        if defaults.route is not None:  # always true here, but the type checker does not know
+        if defaults.route is not None:  # always true here, but the type checker cannot tell
             yield run_check(
                 f"route {defaults.route.name}", partial(check_route, runs, number, defaults.route)
             )

@@ -75,7 +75,7 @@ def translating_errors(action: str) -> Iterator[None]:
         raise ServiceFaultError(
             f"{action}: {error}; check --region, --endpoint-url and the network"
         ) from None
-    # The response is a web page, or some of its elements are missing or of another type.
+    # The response is a web page, or some of its elements are missing or have the wrong type.
     except (parsers.ResponseParserError, AttributeError, LookupError, TypeError, ValueError):
         raise ServiceFaultError(
             f"{action}: the endpoint does not answer as AWS does; check --endpoint-url"
@@ -139,7 +139,7 @@ class DeployedRuns(RunList):
                 output["OutputKey"] for output in stack.get("Outputs", ())
             }:
                 return stack
-            raise NotFoundError(f"stack {name} has no outputs of s3unzip; is it deployed?")
+            raise NotFoundError(f"stack {name} lacks the outputs of s3unzip; is it deployed?")
         raise refusal
 
     def client(self, service: str, region_of: str = "") -> Any:
@@ -173,11 +173,11 @@ class DeployedRuns(RunList):
             parameters: the arguments of the operation.
         """
         service, _, operation = request.partition(":")
-        if service == "states":  # the prefix in IAM; botocore has another name
+        if service == "states":  # the prefix in IAM; botocore uses another name
             service = "stepfunctions"
         with translating_errors(IAM_ACTIONS.get(request, request)):
             response = getattr(self.client(service, region_of), xform_name(operation))(**parameters)
-            return reduce(getitem, path, response)  # a missing field is translated, too
+            return reduce(getitem, path, response)  # a missing field raises a translated error
 
     @cached_property
     def resources(self) -> tuple[Any, ...]:
@@ -215,7 +215,7 @@ class DeployedRuns(RunList):
 
     @cached_property
     def reserved_concurrency(self) -> dict[str, int | None]:
-        """The reserved concurrency of each function, by the function's name; None: it has none."""
+        """The reserved concurrency of each function, by function name; None: none is reserved."""
         return {
             function: self.ask("lambda:GetFunctionConcurrency", FunctionName=function).get(
                 "ReservedConcurrentExecutions"
@@ -245,7 +245,7 @@ class DeployedRuns(RunList):
             ) from None
 
     def connections(self, run: str) -> StoreConfig:  # noqa: ARG002 - the same for all runs
-        """Return how commands reach the stores; the settings of a run are for the functions."""
+        """Return how commands reach the stores; a run's settings apply only to the functions."""
         return self._session.access.for_printed_commands()
 
     def recent(self, limit: int) -> Iterator[ListedRun]:
@@ -262,7 +262,7 @@ class DeployedRuns(RunList):
                     .paginate(
                         stateMachineArn=self._machine,
                         statusFilter=RUNNING,
-                        # A response may have fewer executions than `PageSize`, or none at all.
+                        # A response may contain fewer executions than `PageSize`, or none at all.
                         PaginationConfig={"MaxItems": MAX_RUNS, "PageSize": MAX_RUNS},
                     ),
                     self._machine,
@@ -278,7 +278,7 @@ class DeployedRuns(RunList):
         )
         for run in sorted(
             {*running, *itertools.islice(recorded, limit)},
-            # An execution that a person named is the last one: its name contains no time.
+            # An execution that a user named sorts last, because its name contains no time.
             key=lambda run: (time_of_run(run), run),
             reverse=True,
         )[:limit]:
@@ -314,9 +314,10 @@ class DeployedRuns(RunList):
     def of_archive(self, source: Location) -> list[str]:
         """Return the ids of the runs of the current archive at `source`, in chronological order.
 
-        A run has the date of its archive. If the archive was cut into pieces, `source` is the first
-        piece, but the date is that of the last piece, which may be a day later. A run that replaces
-        what an older version wrote (`FOLLOW_UP_SUFFIX`) began after the other runs.
+        The id of a run contains the date of its archive. If the archive was cut into pieces,
+        `source` is the first piece, but the date is that of the last piece, which may be a day
+        later. A run that replaces what an older version wrote (`FOLLOW_UP_SUFFIX`) began after the
+        other runs.
         """
         put_time = datetime.fromtimestamp(
             self.stores.source(source).stat(source).modified or 0.0, UTC
@@ -336,7 +337,7 @@ class DeployedRuns(RunList):
 
     @translating_errors("states:DescribeMapRun")
     def map_counts(self, run: str) -> dict[str, int]:
-        """Return the counts of the last Map Run of a run, keyed by field of `RunProgress`."""
+        """Return the counts of the last Map Run of a run, keyed by the fields of `RunProgress`."""
         number, state = self._find_last_execution(run)
         if state is None:
             return {}
@@ -346,7 +347,7 @@ class DeployedRuns(RunList):
         )
         if not maps:
             return {}
-        with translating_errors("states:ListMapRuns"):  # the request whose field may be missing
+        with translating_errors("states:ListMapRuns"):  # the response may lack the field
             latest = max(maps, key=lambda map_run: map_run["startDate"])["mapRunArn"]
         counts = self.ask("states:DescribeMapRun", "itemCounts", mapRunArn=latest)
         return {
@@ -375,10 +376,10 @@ class DeployedRuns(RunList):
                 "resume; fix the archive or change the setting that refuses it, and upload it again"
             )
         data = json.dumps({"run": run, "failed": failed})
-        if recorded.run_or_report is None:  # neither a readable plan nor a report has the request
+        if recorded.run_or_report is None:  # neither a readable plan nor a report contains it
             if state is None:
                 raise NotFoundError(f"{run}: there is no record of it; upload the archive again")
-            # The run is planned again. The new plan has all members, so `failed` is not needed.
+            # The run is planned again. Its new plan contains all members, so `failed` is not used.
             data = self._copy_input(execution_name(run))
         name = execution_name(run, number + 1)
         self.ask("states:StartExecution", stateMachineArn=self._machine, name=name, input=data)

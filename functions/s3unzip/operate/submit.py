@@ -63,11 +63,11 @@ ATTEMPTS = 8  # maximum number of attempts to send a batch of messages
 LONGEST_WAIT = 10.0  # maximum time between two attempts, in seconds
 LOOKUPS = 32  # number of archives that are looked up concurrently
 MAX_LOOKED_UP = 1_000  # maximum number of archives; a larger submission is queued without a lookup
-# After one of these verdicts, an event for the archive starts nothing. After FAILED, an event would
+# After one of these verdicts, an event for the archive starts no run. After FAILED, an event would
 # resume the run.
 FINAL = {Verdict.COMPLETED, Verdict.COMPLETED_WITH_ERRORS, Verdict.REJECTED}
 # The maximum duration of a function. If an action on an archive has been pending for longer, the
-# function that should do it was cut off.
+# function that should perform it has been stopped.
 ACTION_SECONDS = 900.0
 
 State = Literal["no run", "not finished", "archive left", "put back", "not readable"]
@@ -119,10 +119,10 @@ def list_archives(names: Sequence[str], runs: DeployedRuns) -> tuple[dict[str, i
     for name in names:
         named = _list_named(name, runs)
         taken = {key: size for key, size in named.items() if runs.config.covers(_locate(runs, key))}
-        # Objects that are not archives are not counted; a glob may name some.
+        # Objects that are not archives are not counted; a glob may match some.
         left_out = {key for key in named if key.lower().endswith(".zip")} - taken.keys()
         if not taken and not left_out:  # archives that are left out are only counted
-            raise NotFoundError(f"{name}: names no archive that {runs.environment} takes")
+            raise NotFoundError(f"{name}: matches no archive that {runs.environment} accepts")
         sizes |= taken
         outside |= left_out
     return sizes, len(outside)
@@ -144,7 +144,7 @@ def _list_named(name: str, runs: DeployedRuns) -> dict[str, int]:
 
 
 def find_ended(runs: DeployedRuns, keys: Sequence[str]) -> list[str]:
-    """Return the keys of archives with a final verdict, for which an event would start nothing.
+    """Return the keys of archives with a final verdict, for which an event would start no run.
 
     Sends a HEAD and a GET for each archive. If there are more than `MAX_LOOKED_UP` archives, none
     is looked up, and the result is empty. An archive that cannot be looked up is left out, because
@@ -157,7 +157,7 @@ def find_ended(runs: DeployedRuns, keys: Sequence[str]) -> list[str]:
 
 
 def _has_ended(key: str, runs: DeployedRuns) -> bool:
-    """Return whether an archive has a final verdict, so that an event would start nothing.
+    """Return whether an archive has a final verdict, so that an event would start no run.
 
     Returns False if the archive must still be deleted or tagged, or cannot be looked up.
     """
@@ -272,7 +272,7 @@ def _check_scope(name: str, config: LambdaConfig) -> None:
     if not inside:
         scopes = " and ".join(defaults.scope for defaults in config.all_defaults)
         raise UsageError(
-            f"{name}: the environment {config.environment} takes only {scopes}; copy the "
+            f"{name}: the environment {config.environment} accepts only {scopes}; copy the "
             "archives there, or extract them on this machine with s3unzip run"
         )
 
@@ -344,7 +344,7 @@ def _find_unsettled(archive: ObjectTypeDef, runs: DeployedRuns) -> Unsettled | s
 def _assess_without_report(
     runs: DeployedRuns, request: Request, last_part: Tail, unread: Unsettled
 ) -> Unsettled | str | None:
-    """Return what is unsettled about an archive; no report has the run id of its last part.
+    """Return what is unsettled about an archive if its last part's run id leads to no report.
 
     The run id of a split archive is derived from all its parts, so all parts are looked up. A run
     that began before the settings were changed has another id, but its report also counts. Returns
@@ -369,7 +369,7 @@ def _assess_without_report(
             return _assess_report(report, structs.replace(unread, size=tail.pin.size))
     run = run_id(request, tail.pin, tail.modified)
     state = runs.state(run)
-    # A run in progress may belong to another archive with this stem; only its report will tell.
+    # A run in progress may belong to another archive with this stem; its report will show which.
     if state == RUNNING or RUNNING in map(runs.state, {*same_second_runs} - {run}):
         return RUNNING
     recorded = look_up_run(runs.records(run))
@@ -437,12 +437,12 @@ def _send_batch(client: Any, queue: str, messages: Sequence[dict[str, str]]) -> 
             return
         ids = {refusal["Id"] for refusal in refused}
         messages = [message for message in messages if message["Id"] in ids]
-        # The reason of a refusal that is the sender's fault is more helpful than that of another.
+        # The reason for a refusal that is the sender's fault is more helpful than any other reason.
         worst_refusal = max(refused, key=lambda refusal: bool(refusal["SenderFault"]))
         if worst_refusal["SenderFault"]:  # sending again would not help, so the call fails
             break
     raise ServiceFaultError(
         f"the queue refused {len(messages)} of the messages: "
         f"{worst_refusal['Code']}: {worst_refusal.get('Message', 'no message')}; when the cause is "
-        "gone, give the command again: no archive is extracted twice"
+        "gone, run the command again: no archive is extracted twice"
     )

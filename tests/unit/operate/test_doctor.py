@@ -293,7 +293,11 @@ PLAN: dict[str, Any] = {
     [
         (PLAN, OK, "tags what it has scanned"),
         (PLAN | {"status": "WARNING"}, WARNING, "the plan p1 of GuardDuty is WARNING"),
-        (PLAN | {"actions": {"tagging": {"status": "DISABLED"}}}, WARNING, "submit opens nothing"),
+        (
+            PLAN | {"actions": {"tagging": {"status": "DISABLED"}}},
+            WARNING,
+            "submit cannot start runs",
+        ),
         (
             PLAN | {"protectedResource": {"s3Bucket": {"bucketName": "another"}}},
             FAILURE,
@@ -470,7 +474,7 @@ def _decide(
             "implicitDeny",
             "<member>aws:SourceVpce</member>",
             WARNING,
-            "does not know aws:SourceVpce,",
+            "has no value for aws:SourceVpce,",
         ),
     ],
 )

@@ -120,11 +120,11 @@ def test_a_key_is_looked_up_with_one_request(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("word", "code", "says"),
     [
-        ("s3://arrivals/none/", 6, "s3://arrivals/none/: names no archive that dev takes"),
-        ("s3://arrivals/none.zip", 6, "s3://arrivals/none.zip: names no archive"),
-        ("s3://arrivals/no*.zip", 6, "s3://arrivals/no*.zip: names no archive"),
-        ("s3://arrivals/text.txt", 2, "the environment dev takes only s3://arrivals/*.zip; copy"),
-        ("s3://other/a.zip", 2, "takes only s3://arrivals/*.zip"),
+        ("s3://arrivals/none/", 6, "s3://arrivals/none/: matches no archive that dev accepts"),
+        ("s3://arrivals/none.zip", 6, "s3://arrivals/none.zip: matches no archive"),
+        ("s3://arrivals/no*.zip", 6, "s3://arrivals/no*.zip: matches no archive"),
+        ("s3://arrivals/text.txt", 2, "the environment dev accepts only s3://arrivals/*.zip; copy"),
+        ("s3://other/a.zip", 2, "accepts only s3://arrivals/*.zip"),
         ("a.zip", 2, "archives are in S3; give s3://bucket/prefix/"),
     ],
 )
@@ -278,7 +278,7 @@ def test_words_select_missing_archives(shell: Shell, words: list[str], keys: lis
     [
         (("--yes",), "submit: name archives (SRC), or give --missing"),
         ((BUCKET, "--days", "1", "--yes"), "submit: --days can be given only with --missing"),
-        (("--missing", "s3://other/", "--yes"), "takes only s3://arrivals/*.zip"),
+        (("--missing", "s3://other/", "--yes"), "accepts only s3://arrivals/*.zip"),
     ],
 )
 def test_contradictory_requests(shell: Shell, words: tuple[str, ...], says: str) -> None:
@@ -341,7 +341,7 @@ def test_submit_gives_up_after_all_attempts(*, blamed: bool) -> None:
     queue = Queue(lambda _, __: [("2.zip", False), ("3.zip", blamed)])
     with pytest.raises(
         ServiceFaultError,
-        match=rf"2 of the messages: Busy: {2 + blamed}\.zip; when the cause is gone, give",
+        match=rf"2 of the messages: Busy: {2 + blamed}\.zip; when the cause is gone, run",
     ):
         _send(queue, 5)
     assert [len(batch) for batch in queue.batches] == [5] + [2] * (0 if blamed else ATTEMPTS - 1)
@@ -428,7 +428,7 @@ def test_commands_name_the_route(traveller: Shell) -> None:
     traveller.put("globex/b.zipx", "acme/b.zip", "c.zip")
     traveller(BUCKET, "--dry-run").prints("3 archives to extract", "by route: acme 1, globex 1")
     traveller(f"{BUCKET}a.zipx", "--dry-run").says(
-        "takes only s3://arrivals/acme/*.zip and s3://arrivals/globex/*.zipx and"
+        "accepts only s3://arrivals/acme/*.zip and s3://arrivals/globex/*.zipx and"
     )
 
 
