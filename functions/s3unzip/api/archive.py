@@ -375,7 +375,7 @@ class Archive(Mapping[str, ArchiveMember]):
                 raise NothingSelectedError(f"{self.source}: no members to extract were named")
         context = self._context
         # Check before the run, too. If the archive has changed, an earlier run of the new version
-        # may have records. The run would replace them before `planned` is called.
+        # may have records, which this run would replace before `planned` is called.
         self._check_pin(read_tail(self._adapter, self._location, context, context.calls()).pin)
         progress = Progress()
         progress.planned = lambda plan: self._check_pin(plan.run.pin)  # type: ignore[method-assign]  # called before any PUT

@@ -479,9 +479,9 @@ class _ObjectComparison:
         # Looking up one object shows whether the store listed all keys of the range.
         if missing and self._look_up(missing[0].key) is not None:
             raise UnorderedListError(
-                f"{missing[0].key}: exists, but the store does not list it under this name; on a "
-                "disk that ignores upper and lower case, rename the file or folder whose name "
-                "differs only in case"
+                f"{missing[0].key} exists, but the store does not list it under this name; on a "
+                "file system that ignores case, rename the file or folder whose name differs only "
+                "in case"
             )
         self._add(missing, {})
 
@@ -596,7 +596,7 @@ class WrittenObjects:
     def __init__(self) -> None:
         # The CRC-32 and the digest of the ETag of each object, in 20 bytes. To save memory, they
         # are keyed by a hash of key and size. If two objects have the same hash, the later one is
-        # kept. `match` does not find the earlier one, so a request proves its content.
+        # kept. `match` does not find the earlier one, so a request must prove its content.
         self._digests: dict[int, bytes] = {}
         self.runs: list[str] = []  # ids of the runs that wrote these objects
 
