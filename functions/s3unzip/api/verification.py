@@ -212,7 +212,7 @@ def verify(  # noqa: PLR0913 - options of a public function
         records = map(
             partial(RunRecords.open, context.stores), runs_of_archive(config.work, request.source)
         )
-    written = None if deep else read_written(records, target, warn)  # None: every object is read
+    written = None if deep else read_written(records, target, warn)  # None if every object is read
     effort = Effort(at_once, max_listed, deep=deep)
     return verify_objects(request, context, effort, written, each=each, warn=warn)
 
