@@ -314,7 +314,7 @@ def test_the_command_line_over_a_real_server(program: processes.Program) -> None
         client.create_bucket(Bucket="bucket")
         program.extract(*places, "--quiet").ends(0)
         program.run("verify", *places, "--objects", "lines").ends(0).prints(
-            "40 by the store: the ETag is the same as when a run", ", 1 LIST, 0 HEAD, 1 GET"
+            "40 verified by the store: the ETag has not changed", ", 1 LIST, 0 HEAD, 1 GET"
         )
         assert program.files()["lines"].count(b'"proof":"record"') == 40
         key = _key_of(4).replace("archive", "a")
@@ -331,7 +331,7 @@ def test_the_command_line_over_a_real_server(program: processes.Program) -> None
             program.run("verify", *places).ends(1).prints(f"crc      {key}")
         (report,) = program.extract(*places, "--on-conflict", "skip-unchanged", "--json").lines
         assert (report["unchanged"], report["extracted"]) == (39, 1)
-        program.run("verify", *places).ends(0).prints("40 by the store")
+        program.run("verify", *places).ends(0).prints("40 verified by the store")
 
 
 class Key(str):

@@ -68,9 +68,9 @@ class Arguments(Struct, frozen=True):
             "Archives: s3://bucket/key, a path, http(s)://...; a folder, a prefix or a glob.",
         ),
     ] = ()
-    dest: Annotated[str, RunOption("DEST", "Where members go: s3://bucket/prefix or a folder.")] = (
-        ""
-    )
+    dest: Annotated[
+        str, RunOption("DEST", "Where to write members: s3://bucket/prefix or a folder.")
+    ] = ""
     names: Annotated[
         tuple[str, ...], RunOption("MEMBER...", "Names as ls shows them, folders/ or globs.")
     ] = ()
@@ -79,7 +79,7 @@ class Arguments(Struct, frozen=True):
         str | None,
         RunOption(
             "--prefix TEXT",
-            "Put members below DEST/PREFIX instead of the archive's name.",
+            "Put members below DEST/TEXT instead of below the archive's name.",
             HelpSection.KEYS,
         ),
     ] = None

@@ -243,7 +243,7 @@ def _print_missing(missing: MissingArchives, env_options: str) -> None:
         f"{len(missing.unsettled) - left_after_success:,} without a verdict"
     )
     if left_after_success:
-        counts += f", {left_after_success:,} left after success"
+        counts += f", {left_after_success:,} not deleted or tagged after success"
     sys.stdout.write(f"{counts}\n")
 
 

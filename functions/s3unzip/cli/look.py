@@ -54,11 +54,11 @@ DIFFERENCES = {
     "extra": "extra",
 }
 PROOFS = {
-    "record": "by the store: the ETag is the same as when a run wrote the member",
-    "checksum": "by the store: its own CRC-32 of the object",
-    "read": "by this command, which read the objects",
-    "metadata": "by their writer: the zip-crc32 in the metadata of the objects",
-    "size": "by their size only: the archive does not declare the CRC-32",
+    "record": "verified by the store: the ETag has not changed since a run wrote the member",
+    "checksum": "verified by the store: the CRC-32 that it computed for the object",
+    "read": "verified by this command, which read the objects",
+    "metadata": "verified by their writer: the zip-crc32 in the metadata of the objects",
+    "size": "compared by size only: the archive does not declare the CRC-32",
 }
 
 
@@ -246,7 +246,7 @@ def test(arguments: Arguments) -> int:
 @command(
     f"src dest {MEMBER_OPTIONS} {KEY_OPTIONS} as_gzip {ARCHIVE_OPTIONS} {STORE_OPTIONS}"
     " dest_no_sign_request deep no_records env listed at_once objects json",
-    dest={"required": True, "help": "Where members went: s3://bucket/prefix or a folder."},
+    dest={"required": True, "help": "Where members were written: s3://bucket/prefix or a folder."},
 )
 def verify(arguments: Arguments) -> int:
     """Compare the objects in DEST with the archive.

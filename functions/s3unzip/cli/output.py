@@ -169,7 +169,7 @@ def _print_totals(report: Report, out: TextIO, *, show_rates: bool) -> None:
         (report.extracted, "extracted"),
         (report.unchanged, "unchanged"),
         (report.failed, "failed"),
-        (report.missing, "without outcome"),
+        (report.missing, "without an outcome"),
         (report.excluded, "excluded"),
         (report.directories, choose_form(report.directories, "directory", "directories")),
     ]

@@ -45,7 +45,12 @@ PLANNED_REQUESTS = ("get", "put", "create", "part", "copy", "complete", "list")
 @command(
     f"src dest workers platform env {MEMBER_OPTIONS} {KEY_OPTIONS} as_gzip {ARCHIVE_OPTIONS}"
     f" {STORE_OPTIONS} max_cost json",
-    dest={"metavar": "[DEST]", "required": False, "default": "", "help": "Where members would go."},
+    dest={
+        "metavar": "[DEST]",
+        "required": False,
+        "default": "",
+        "help": "Where members would be written.",
+    },
 )
 def plan(arguments: Arguments) -> int:
     """Estimate a run: its work, time and cost; nothing is written."""

@@ -39,7 +39,7 @@ PHASE_TITLES = {
     "plan": "reading the directory",
     "check": "checking what earlier attempts wrote",
     "scan": "scanning for places to split",
-    "link": "joining what was scanned",
+    "link": "linking the scanned segments",
     EXTRACTING: "extracting",
     "report": "writing the report",
     VERIFYING: "reading the central directory, listing the destination ...",

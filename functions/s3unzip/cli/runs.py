@@ -228,7 +228,7 @@ def _cells(run: ListedRun) -> tuple[str, ...]:
 
 @command(f"run env {SERVER_OPTIONS} failures html json", run=LATEST)
 def show(arguments: Arguments) -> int:
-    """Print the report of a run; the exit code is that of its verdict."""
+    """Print the report of a run; exit with the code of its verdict."""
     run_list = _open_runs(arguments)
     report = _require_report(run_list.find(arguments.run), run_list)
     if arguments.failures:
@@ -498,7 +498,7 @@ def _drop_uploads(run: Run, run_list: RunList) -> int:
 
 @command(f"run env {SERVER_OPTIONS} interval json", run=LATEST)
 def watch(arguments: Arguments) -> int:
-    """Follow a run until it ends; the exit code is that of its verdict.
+    """Follow a run until it ends; exit with the code of its verdict.
 
     With --json, prints a line each time a figure changes; the last line is the report.
     """
