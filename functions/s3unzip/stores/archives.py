@@ -62,7 +62,7 @@ class Source(Protocol):
         """
 
     def tail(self, location: Location, length: int) -> Tail:
-        """Return the pin and the last `length` bytes; if the body is cut short, the first of these.
+        """Return the pin and the last `length` bytes, without their end if the body is cut short.
 
         This method requests the size first, then the range. Sources whose stores can send both in
         one response override this method. If the body is cut short, `read_end` reads the rest.
@@ -90,10 +90,10 @@ class Source(Protocol):
     def delete(self, location: Location, pin: Pin) -> None:  # noqa: ARG002 - used by S3 and files
         """Delete only the pinned version; do nothing if that version no longer exists.
 
-        Stores that cannot delete inherit this method, which always raises an error. In the others,
-        if the location has another version, that version is left alone, and `SourceChangedError` is
-        raised. This method and `tag` may be called again after a fault. The caller counts the first
-        request of either method; the methods count the others (`count_request`).
+        Stores that cannot delete inherit this method, which always raises an error. Other stores
+        leave any other version at the location alone, and raise `SourceChangedError`. This method
+        and `tag` may be called again after a fault. The caller counts the first request of either
+        method; the methods count the others (`count_request`).
         """
         raise UsageError(f"{location.public}: only s3:// objects and files can be deleted")
 
@@ -160,7 +160,7 @@ def _join_parts(
     source: Source, location: Location, calls: Calls, *, tail: Tail, count: int
 ) -> Tail:
     """Return the tail of a split archive with `count` parts; `tail` is from the last part."""
-    if locate_part(location, 1) is None:  # the name fits no naming scheme
+    if locate_part(location, 1) is None:  # the name does not match any naming scheme
         return _refuse(
             tail,
             "part-missing",
@@ -175,7 +175,7 @@ def _join_parts(
         if len(missing) > 1:
             message += f", and {len(missing) - 1:,} more"
         return _refuse(tail, "part-missing", message)
-    pins = [part.pin for part in (*parts, tail) if part is not None]  # for mypy: none is None
+    pins = [part.pin for part in (*parts, tail) if part is not None]  # for mypy: no part is None
     return tail._replace(pin=_join_pins(pins, named_pin=tail.pin))
 
 
@@ -263,7 +263,7 @@ def check_parts(
     """
     if not disks.is_split:
         return
-    # The positions in `members` of the first member in each part.
+    # For each part, the position in `members` of its first member.
     first_positions = list(find_boundaries(members, disks))
     faults = map_ahead(
         lambda position: _find_part_fault(members, position, disks, read),
@@ -281,9 +281,9 @@ def check_parts(
 def _find_part_fault(
     members: Sequence[Member], position: int, disks: Disks, read: Callable[[ByteRange], bytes]
 ) -> str | None:
-    """Return what is wrong with a part, or None if the part is right.
+    """Return a message about a wrong part, or None if the part is correct.
 
-    The caller puts the name of the part before the text, such as "has no member at byte 0".
+    The caller puts the name of the part before the message, such as "has no member at byte 0".
 
     Args:
         members: all members, in the order of their offsets.
@@ -346,8 +346,8 @@ def make_archive_test(location: Location, pin: Pin, destination: Location) -> Ca
     """Return a function that tests whether a key is that of the archive or of one of its parts.
 
     A file can have several paths, because of linked folders or case-insensitive file systems.
-    Recognizing all of them takes system calls, so this is done only if the archive lies below the
-    folder `destination`.
+    Recognizing all of them requires system calls, so this is done only if the archive lies below
+    the folder `destination`.
     """
     part_keys = {part.key for part in locate_parts(location, pin)}
     if not location.store.is_local:
@@ -375,7 +375,7 @@ def make_archive_test(location: Location, pin: Pin, destination: Location) -> Ca
 
 
 def advise_name(location: Location) -> str | None:
-    """Return advice to give another part as the archive; None if an archive can have this name.
+    """Return advice to specify another part; None if `location` can be the name of an archive.
 
     For example, ``a.zip.002`` is a piece, ``a.z01`` is an earlier part of ``a.zip``, and ``a.zx01``
     is an earlier part of ``a.zipx``.

@@ -7,7 +7,8 @@ Rules:
 * All `Calls` objects of a process share one `FaultBudget`, so that the process waits only once for
   a store that does not respond, and not once for each step.
 * A function passed as `call` makes one attempt. After a `ServiceFaultError` it is called again, so
-  it must be safe to repeat. Any other `S3UnzipError` is a response, so the store works.
+  it must be safe to repeat. Any other `S3UnzipError` means that the store has responded, so the
+  store works.
 * Threads may call `run`, `paced` and `stream` concurrently. After `end`, no call is repeated, and
   calls in progress are left to finish.
 * This module does not depend on the kind of store: it runs the calls that are passed to it.
@@ -180,7 +181,7 @@ class Calls:
             return call()
         finally:
             _current.reset(token)
-            self._faults.waiting.pop(get_ident(), None)  # missing if `call` ran another call
+            self._faults.waiting.pop(get_ident(), None)  # already removed by a nested call
 
     def end(self) -> None:
         """Stop all retries: the step has failed, so its other threads must not wait for stores."""
@@ -225,7 +226,7 @@ class Calls:
         """
         position = want.start
         progress = _Progress(self._clock.now())
-        while position < want.stop:  # `archive.stream` ends with a part; repeated after a fault
+        while position < want.stop:  # repeated after a fault, and at the end of a part
             missing = want._replace(start=position)
             if archive.holds(missing):
                 yield from archive.stream(missing)
@@ -370,7 +371,7 @@ def _join(chunks: Sequence[Buffer]) -> Buffer:
 
 def _too_slow(size: int, seconds: float) -> ServiceFaultError:
     return ServiceFaultError(
-        f"only {size:,} bytes came in {seconds:.0f} s, fewer than {MIN_RATE:,} a second"
+        f"only {size:,} bytes arrived in {seconds:.0f} s, fewer than {MIN_RATE:,} per second"
     )
 
 
@@ -388,7 +389,7 @@ def read_until_fault(chunks: Iterator[Buffer]) -> bytes:
             body += chunk
             waited = time.monotonic() - began
             if waited > TAIL_SECONDS and len(body) < MIN_RATE * waited:
-                raise _too_slow(len(body), waited)  # still too slow below, so it is raised again
+                raise _too_slow(len(body), waited)  # also too slow below, so it is raised again
     except ServiceFaultError:
         # A partial body that arrived fast enough is useful: the caller requests only the missing
         # bytes.

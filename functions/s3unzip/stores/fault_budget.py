@@ -23,7 +23,7 @@ from s3unzip.stores.ports import Kind, Store
 _log = logging.getLogger("s3unzip.calls")
 FIRST_DELAY = 0.1  # maximum seconds before the first retry; doubled after each attempt
 LONGEST_DELAY = 10.0
-SILENT_AFTER = 1 / 8  # a store without a response for this share of the budget counts as silent
+SILENT_AFTER = 1 / 8  # a store that does not respond for this share of the budget is silent
 # An outage is over after this many times `FaultBudget.budget_seconds` without a fault.
 FORGET = 5
 
@@ -71,8 +71,8 @@ class FaultBudget:
         self._outages: dict[Scope, _Outage] = {}
         # Unix time when the latest successful call began, or when bytes of a body arrived.
         self._latest_success: dict[Scope, float] = {}
-        # The store that each thread is waiting for, and since when, by thread id. `Calls` updates
-        # this dict.
+        # The store that each thread is waiting for, and the start of the wait, by thread id.
+        # `Calls` updates this dict.
         self.waiting: dict[int, tuple[Store, float]] = {}
         self._lock = threading.Lock()
 

@@ -63,7 +63,7 @@ def translate_error(error: OSError, path: str) -> errors.S3UnzipError:
     kind, text = KINDS.get(
         error.errno or 0, (errors.ServiceFaultError, error.strerror or str(error))
     )
-    if text == FILE_IN_THE_WAY:  # name that file, which may be above `path`
+    if text == FILE_IN_THE_WAY:  # name that file, which may be a parent of `path`
         path = _file_in_the_way(path)
     return kind(f"{path}: {text}")
 
@@ -118,9 +118,9 @@ def _near_names(path: Path) -> str:
 def make_folders(path: Path, mode: int) -> None:
     """Make a folder and any missing parent folders, each with `mode`.
 
-    An existing folder gets only a private `mode` (0700), and only if the folder belongs to this
-    user and others can access it. Existing parent folders keep their modes, because they may be
-    ``/tmp`` or folders of other users.
+    The mode of an existing folder is changed only to a private one (0700), and only if the folder
+    belongs to this user and others can access it. Existing parent folders keep their modes, because
+    they may be ``/tmp`` or folders of other users.
     """
     if not path.is_dir():
         above = itertools.takewhile(lambda parent: not parent.is_dir(), path.parents)

@@ -101,7 +101,7 @@ class FolderDestination(Destination):
         # `OWN in below` is a quick test, which nearly all keys fail.
         if OWN in below and any(part.startswith(OWN) for part in parts):
             raise errors.StorageError(
-                f"{key!r}: names that begin with {OWN} are for s3unzip's own files"
+                f"{key!r}: names that begin with {OWN} are reserved for s3unzip's own files"
             )
         return key
 
@@ -229,9 +229,9 @@ class FolderDestination(Destination):
                         yield from entries
                 finally:
                     os.close(file)
-        except errors.AccessDeniedError:  # the folder may have entries
+        except errors.AccessDeniedError:  # the folder may contain entries
             raise
-        except errors.StorageError:  # missing, a file or a link; I/O errors are another class
+        except errors.StorageError:  # missing, a file or a link; I/O errors have another class
             return
 
     def check_ready(self, size: int, warnings: Collection[str] = ()) -> None:

@@ -7,8 +7,8 @@ Rules:
 * A listing ends even if the store never stops returning tokens: after `MAX_PAGES` pages, or at a
   page that begins with the first key of an earlier page.
 * S3 lists keys in byte order. Gateways to file systems list folder by folder, and some stores list
-  in no order. `Page.in_order` tells whether all keys so far are sorted. Only a sorted listing may
-  end at the first key after `last`.
+  keys in no particular order. `Page.in_order` tells whether all keys so far are sorted. Only a
+  sorted listing may end at the first key after `last`.
 """
 
 from collections.abc import Callable, Iterable, Iterator

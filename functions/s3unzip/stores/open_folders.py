@@ -150,7 +150,7 @@ class OpenFolders:
         except FileNotFoundError:
             if not create:
                 raise  # otherwise, the folder is made below
-        except NotADirectoryError:  # also for a link on Linux; elsewhere ELOOP (see `_walk`)
+        except NotADirectoryError:  # on Linux, also for a link; elsewhere ELOOP (see `_walk`)
             if stat.S_ISLNK(os.lstat(name, dir_fd=parent.file).st_mode):
                 raise errors.StorageError(
                     f"{path}: a symbolic link ({name!r}) would lead out of the folder"
@@ -247,7 +247,8 @@ def restore_time(file: int, metadata: Mapping[str, str]) -> None:
     """Set the modification time of an open file to the time recorded in the archive."""
     mtime = metadata.get(MTIME_KEY)
     if mtime is not None:
-        # On FAT, only the user who mounted the disk can set times. Some file systems have no times.
+        # On FAT, only the user who mounted the disk can set times. Some file systems do not store
+        # file times.
         with suppress(OSError):
             os.utime(file, (int(mtime), int(mtime)))
 

@@ -173,7 +173,7 @@ class PinnedArchive:
         stops = list(accumulate(sizes))  # the last stop is the size of the archive
         starts = [0, *stops[:-1]]
         self._tail = memoryview(tail)
-        self._tail_start = sys.maxsize  # means that no bytes are in memory
+        self._tail_start = sys.maxsize  # no bytes are in memory
         if tail:
             self._tail_start = stops[-1] - len(tail)
         # A range beyond the end of the archive is requested from the last part, so that the store

@@ -1,4 +1,4 @@
-"""Run stores: they keep the objects of one run below ``runs/<run id>/`` in a store, or in memory.
+"""Run stores, which keep the objects of one run below ``runs/<run id>/`` in a store, or in memory.
 
 The objects of a run are its plan, its members, its outcomes and its report. The name of an object
 is relative to ``runs/<run id>/``.
@@ -112,7 +112,7 @@ class ObjectRunStore:
     def replace(self, name: str, old: bytes, new: bytes) -> None:
         """Replace the bytes `old` of a small object with `new`.
 
-        Raises `ConflictError` if the object is missing or has other bytes than `old`.
+        Raises `ConflictError` if the object is missing or contains bytes other than `old`.
         """
         key = self._home.key + name
         # If the object changes after this HEAD, its ETag changes, and S3 refuses the PUT.

@@ -1,7 +1,7 @@
 """Archives on the web: all ranges read from a URL must belong to the same version.
 
 Some servers do not support suffix ranges, and some support no ranges at all. Some ignore If-Match,
-and others refuse their own ETags in this header, so no request has it. This module checks each
+and others refuse their own ETags in this header, so no request contains it. This module checks each
 response: it compares the size and the ETag (or date), reads no more of a body than was requested,
 and bounds the numbers that it parses. A redirect is followed within the same host, and to another
 host only with `StoreConfig.other_hosts`. Credentials in the URL are sent only to the URL's host.
@@ -43,7 +43,7 @@ from s3unzip.zip import ByteRange
 MAX_REDIRECTS = 5
 DOWNLOAD = "download the archive first: curl -o archive.zip URL"
 CHANGED = "the archive changed since it was planned"
-# The statuses of a server without support for ranges (or suffix ranges), or with an empty file.
+# The statuses that mean that ranges (or suffix ranges) are not supported, or that a file is empty.
 NO_RANGES = frozenset({200, 416, 501})
 # The statuses after which other ranges may still work. Nexus sends 404 for a suffix range.
 NO_SUFFIX_RANGES = NO_RANGES | {400, 404, 405, 500}
@@ -87,7 +87,7 @@ class WebSource(Source):
         """
         with self._request(location, "bytes=0-0") as answer:
             # An empty file has no first byte: servers send the whole file, or refuse the range. A
-            # refusal without the header Content-Range is taken for that of an empty file.
+            # refusal without the header Content-Range is treated as the refusal for an empty file.
             content_range = answer.headers.get("Content-Range", "bytes */0")
             is_range_refused = answer.status == 416 and content_range == "bytes */0"
             is_whole_file = answer.status == 200 and answer.headers.get("Content-Length") == "0"
@@ -141,7 +141,8 @@ class WebSource(Source):
         for _ in range(2):
             count_request("head")
             etags.append(self.stat(location).pin.etag)
-        # Several servers behind one URL may have different ETags, and the pinned one may return.
+        # Several servers behind one URL may send different ETags, and the pinned one may be sent
+        # again.
         if etags[0] != etags[1] or pin.etag in etags:
             return errors.StorageError(
                 f"{location}: the server's ETag differs from answer to answer, so it is not known "
@@ -369,7 +370,7 @@ REFUSALS: dict[int, tuple[type[errors.StorageError], str]] = {
     401: (
         errors.LinkRefusedError,
         (
-            ": the server wants a login: give https://USER:PASSWORD@HOST/..., or, with a token, "
+            ": the server requires a login: give https://USER:PASSWORD@HOST/..., or, with a token, "
             f"{DOWNLOAD} -H 'Authorization: Bearer ...'"
         ),
     ),
