@@ -163,7 +163,7 @@ class Calls:
             except ServiceFaultError as fault:
                 if not self._wait_for_retry(progress, (target, kind), fault):
                     raise
-            except S3UnzipError:  # a response of the store, not a fault
+            except S3UnzipError:  # a response from the store, not a fault
                 self._faults.note_success(target, kind, progress.began)
                 raise
             else:

@@ -53,7 +53,7 @@ _ARN = (
     r":(?P<resource>.*)\Z"
 )
 # Text after the last colon of a host, unless it is a port. Messages do not show this text: it may
-# be the beginning of a password with a slash, which ends the host.
+# be the beginning of a password that contains a slash, which ends the host.
 _NOT_A_PORT = r":(?![0-9]*\Z)[^]:@]*\Z"
 _ACCESS_POINT = r"(?s)accesspoint[:/](?P<name>[a-z0-9-]{3,50})(?:/(?P<key>.*))?\Z"
 

@@ -350,8 +350,8 @@ class FolderDestination(Destination):
         """Create a note (key and facts) and an empty file for the parts; return the upload id."""
         upload_id = _draw_id()
         self._locate(self._check_key(key), create=True)  # create the folder for the file
-        # The note is written first: `uploads` finds an upload by its note. Only this user
-        # needs the note, so its mode is 600.
+        # The note is written first: `uploads` finds an upload by its note. Only this user needs the
+        # note, so its mode is 0600.
         note_metadata = {RUN_KEY: facts.metadata.get(RUN_KEY, ""), MODE_KEY: "600"}
         self._write(self._own_key(upload_id, NOTE), encode((key, facts)), note_metadata)
         parts_key = self._own_key(upload_id)

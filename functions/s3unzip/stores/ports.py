@@ -210,7 +210,7 @@ class ObjectFacts(Struct, frozen=True):
     """The properties that are stored along with the bytes of an object."""
 
     content_type: str
-    metadata: dict[str, str]  # names of `object_properties`, such as CRC_KEY, and the user's; ASCII
+    metadata: dict[str, str]  # ASCII; names from `object_properties` (such as CRC_KEY) or from the user
     content_encoding: str | None = None
     cache_control: str | None = None
     storage_class: str | None = None
@@ -261,7 +261,7 @@ class Destination(Protocol):
     part_limits: PartLimits
 
     def check_reachable(self) -> None:
-        """Send one request; raise an error if the credentials, bucket or server do not work."""
+        """Send one request; raise an error if the credentials, bucket or server cannot be used."""
         return
 
     def check_ready(self, size: int, warnings: Collection[str] = ()) -> None:

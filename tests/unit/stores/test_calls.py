@@ -336,7 +336,7 @@ def test_a_store_that_sends_less_than_the_floor_is_given_up(
     clock: ManualClock, calls: Calls
 ) -> None:
     """Bytes that come too slowly end a read as silence does: when the budget is spent."""
-    with pytest.raises(ServiceFaultError, match="fewer than 1,024 a second") as fault:
+    with pytest.raises(ServiceFaultError, match="fewer than 1,024 per second") as fault:
         calls.read(_dripping(clock, 100), ByteRange(0, 10**9))
     assert fault.value.gave_up
     assert 60.0 < clock.slept <= 90.0

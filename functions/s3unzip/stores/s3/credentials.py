@@ -171,7 +171,7 @@ class ProfileKeys:
         return keys
 
     def _open_source(self, *, again: bool = False) -> Callable[[], Keys] | None:
-        """Return a function that returns the current keys, or None if no source has keys.
+        """Return a function that returns the current keys, or None if no source provides keys.
 
         Args:
             again: whether this is a repeated lookup, which must not ask the user for an MFA code.

@@ -1,4 +1,4 @@
-"""AWS settings and keys that can be read without botocore, whose import takes 0.1 s of CPU.
+"""AWS settings and keys that can be read without botocore, whose import takes 0.1 s of CPU time.
 
 Rules:
 

@@ -5,7 +5,7 @@ clients of a `Session`. Retries are disabled in both clients, because `Calls` re
 counts the retries.
 
 obstore runs its own threads, and a forked process does not inherit them. In a forked process,
-obstore would wait for ever, so botocore sends all requests.
+obstore would wait forever, so botocore sends all requests.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class Session:
                     retry_config={"max_retries": 0},
                     credential_provider=provider,
                 )
-            except (BaseError, ValueError) as error:  # such as an AWS_CA_BUNDLE without certificate
+            except (BaseError, ValueError) as error:  # like an AWS_CA_BUNDLE without a certificate
                 raise errors.UsageError(f"s3://{bucket}: {error}") from None
             return self._stores[key]
 

@@ -240,7 +240,7 @@ class S3Source(Source):
             version = None
         if not (etag or modified or version):
             raise errors.StorageError(
-                f"{call}: the store gives neither an ETag nor a version nor a date, so a change "
+                f"{call}: the store returns neither an ETag nor a version nor a date, so a change "
                 f"during a run could not be detected; {CHECK_ENDPOINT}"
             )
         # In the pin, the date replaces a missing ETag. It is compared, but not sent (see `Pin`).
@@ -290,7 +290,7 @@ class S3Source(Source):
         if version is None:  # only the ETag identifies the archive
             if not pin.has_strong_etag:
                 raise errors.StorageError(
-                    f"{location}: the store gives neither versions nor strong ETags, so a newer "
+                    f"{location}: the store returns neither versions nor strong ETags, so a newer "
                     "archive could be taken for the one that was extracted"
                 )
             # Some servers ignore IfMatch, so the ETag is also compared here.
