@@ -223,7 +223,7 @@ def _submit_missing(arguments: Arguments, runs: DeployedRuns) -> int:
 
 
 def _print_missing(missing: MissingArchives, env_options: str) -> None:
-    """Print the archives without a verdict, those not deleted or tagged after success, and counts.
+    """Print archives without a verdict, archives not deleted or tagged after success, and counts.
 
     `env_options` contains the options that select the environment in the printed commands.
     """

@@ -109,7 +109,7 @@ def ls(arguments: Arguments) -> int:
 
 
 def _list_member(member: ArchiveMember) -> ListedMember:
-    """Return the JSON line for a member; a refused one has only a name, sizes and a problem."""
+    """Return the JSON line for a member; refused members have only a name, sizes and a problem."""
     problem = member.problem
     if problem is not None:
         return ListedMember(

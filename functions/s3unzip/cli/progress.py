@@ -86,7 +86,7 @@ class _Moment(NamedTuple):
 
 
 class RunDisplay(Progress):
-    """Shows the phase, the share done, the members, the failures and the time left.
+    """Shows the phase, the completed share, the members, the failures and the time left.
 
     Any thread can call `finished` and `failed`. Only one thread draws the display or prints lines.
     """

@@ -60,7 +60,7 @@ FAULT_SECONDS = 120.0  # time after which a command gives up on a service that d
 class FailedMember(Struct, frozen=True):
     """A line of ``s3unzip show --failures``."""
 
-    task: str  # the task in which the member failed; "plan": the plan refused the member
+    task: str  # the task in which the member failed; "plan" if it was refused in planning
     outcome: Outcome
 
 
