@@ -410,7 +410,7 @@ def hint_at_prefix_if_missing(source: Location) -> Iterator[None]:
     try:
         yield
     except NotFoundError as error:
-        # A key with a suffix usually names a file; it is not a prefix.
+        # A key with a suffix is usually the key of a file, not a prefix.
         may_be_prefix = source.store.has_prefixes and "." not in source.key.rpartition("/")[2]
         # An error that does not name the source is about another missing object.
         if may_be_prefix and str(source) in str(error):

@@ -146,7 +146,7 @@ def _print_submission(submission: Submission) -> None:
 
 
 def _may_start(verb: str, arguments: Arguments, *, count: int, dollars: float) -> bool:
-    """Return whether to queue or start `count` archives; ask the user unless an option decides.
+    """Return whether to queue or start `count` archives, if any; ask unless an option decides.
 
     Raises:
         BudgetError: the estimate is above ``--max-cost``.

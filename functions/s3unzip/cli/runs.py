@@ -377,7 +377,7 @@ def _has_nested_left(report: Report, run_list: RunList, *, retry_failed: bool) -
         and report.options.nested_depth > 0
         and (
             retry_failed
-            # `NESTED` is written after all nested archives were tried; some runs could not start.
+            # `NESTED` is written after all nested archives were tried; some may not have begun.
             or not any(store.names(NESTED))
             or b'"reason":"not-begun"' in store.read(NESTED)
         )

@@ -3,8 +3,9 @@
 Rules:
 
 * No byte of a member is visible before `complete_once`.
-* The module that begins an upload completes or aborts it. Settling (`abort_uploads`) and the
-  lifecycle rule of the bucket abort the uploads that a crash leaves behind.
+* A task completes or aborts each upload that it begins; settling does so for split members.
+  Settling (`abort_uploads`) and the lifecycle rule of the bucket abort the uploads that a crash
+  leaves behind.
 * Another process may abort an upload at any time. Later calls for the upload raise
   `UploadGoneError`, and the task begins a new upload. Runs on the same machine note their uploads,
   so that no run aborts the upload of another run.

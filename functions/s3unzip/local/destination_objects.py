@@ -182,9 +182,9 @@ def _decide_members(
 
 
 def _is_linked(folder: str, root: str) -> bool:
-    """Return whether the path from `root`, the destination, to `folder` contains a symbolic link.
+    """Return whether `folder`, or a folder between it and the destination `root`, is a link.
 
-    Runs do not follow such links.
+    Runs do not follow symbolic links below the destination.
     """
     depth = f"{folder}/".count("/", len(root))  # number of folders between `root` and the member
     return any(map(Path.is_symlink, Path(folder, "member").parents[:depth]))

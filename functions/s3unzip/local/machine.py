@@ -89,8 +89,7 @@ class Machine:
         # this machine.
         self.outermost_run: RunRecords | None = None
         self._resources = ExitStack()  # the workers, the lock, and the machine for nested archives
-        # Holds the lock of the last run until the next one is locked. On exit, the workers end
-        # first.
+        # Holds the lock of the latest run until the next is locked. On exit, the workers end first.
         self._run_lock = self._resources.enter_context(ExitStack())
         self._resources.callback(workers.close)
 
@@ -191,8 +190,8 @@ class Machine:
             forget_lost(run_step, self._home)
             note_start(self._home, run)
         except UnreadableRecordError as damage:
-            # Without all records, the lost members cannot be determined. If the report describes
-            # the damage, `loop.resume` plans the run again and extracts all its members.
+            # Without all records, the lost members cannot be determined. This report of the damage
+            # makes `loop.resume` plan the run again and extract all its members.
             run_step.records.store.delete([REPORT])
             run_step.records.put_report(
                 report_unplanned(

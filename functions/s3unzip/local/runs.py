@@ -54,7 +54,7 @@ LOCK = "lock"
 BOOT = "boot"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
-DAY_FOLDER = re.compile(r"\d{4}-\d\d-\d\d")  # runs of archives that were last modified on that day
+DAY_FOLDER = re.compile(r"\d{4}-\d\d-\d\d")  # contains runs of archives last modified on that day
 TRIES = 5  # maximum number of tries to lock a run
 PAUSE = 0.02  # seconds between two tries
 ENDED = "ENDED"  # state of a run that no process is working on

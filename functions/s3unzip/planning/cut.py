@@ -73,7 +73,7 @@ class TaskCutter:
     Args:
         tuning: the settings with the sizes of tasks.
         work: the totals over all members. They determine the size of batches: in a small archive,
-            batches are smaller, so that they can be distributed among the workers.
+            batches are smaller, so that each worker gets some of them.
         can_copy: whether the destination can copy from the source.
         inflates_members: whether workers inflate the members. If not, they stay compressed.
     """

@@ -353,7 +353,7 @@ class RunRecords:
     def look_up_report(self) -> tuple[bytes | None, Report | None]:
         """Return the bytes of the report, and the decoded report.
 
-        Both are None if the run has no report. If the report is unreadable, the second is None.
+        Both are None if the run has no report. If it is unreadable, only the second is None.
         """
         data = self._find_bytes(REPORT)
         if data is None:

@@ -15,7 +15,7 @@ The rules of the loop:
 - If records cannot be read, the run ends as FAILED, with that reason. When such a run is resumed,
   it begins anew: its records except the report are deleted, and it is planned again. Members that
   were written are kept or overwritten with the same bytes (`on_conflict`).
-- It is an error if two runs share an id: the records under the id belong to another archive.
+- If records under a run's id belong to another archive, two runs share the id: this is an error.
 """
 
 from collections.abc import Callable, Sequence

@@ -110,7 +110,7 @@ class SharedCredentials(Credentials):
 
 
 def open_session(profile: str | None, region: str | None) -> Session:
-    """Return a botocore session. If None, the profile and region come from variables and files."""
+    """Return a botocore session; a profile or region of None comes from variables and files."""
     session = Session(profile=profile)
     try:
         # Read the files now. If a thread read them later, other threads could use the profiles

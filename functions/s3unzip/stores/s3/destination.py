@@ -611,7 +611,7 @@ def _may_refuse_checksums(answer: ServerAnswer) -> bool:
 
 
 def _obstore_attributes(facts: ObjectFacts) -> Attributes:
-    """Return an object's properties in obstore's form, without the tags, which are separate."""
+    """Return an object's properties in obstore's form; obstore takes the tags separately."""
     attributes: Attributes = {"Content-Type": facts.content_type, **facts.metadata}
     for name, value in (
         ("Content-Encoding", facts.content_encoding),

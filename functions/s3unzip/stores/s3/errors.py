@@ -476,7 +476,7 @@ def _advise_omitting_options(answer: ServerAnswer, call: Call) -> str:
 
 
 def _missing_right(answer: ServerAnswer, call: Call) -> str:
-    """Return the permission that may be missing: from the response, or as the action requires.
+    """Return the permission that may be missing: named in the response, or required by the action.
 
     The text can be the subject of a sentence. Without s3:ListBucket, S3 responds with 403 for a
     missing key (API_GetObject, Permissions).
