@@ -108,8 +108,8 @@ class ArchivePut(NamedTuple):
     def is_of(self, pin: Pin) -> bool:
         """Return whether the event is about this version.
 
-        The version ids must be equal, and also the ETags if the event contains one. If either side
-        has no version id, only the ETags are compared.
+        The version ids must be equal, and so must the ETags if the event contains one. If the event
+        or the pin lacks a version id, only the ETags are compared.
         """
         is_etag_equal = self.etag == (pin.etag or "").strip('"')  # only a pin's ETag has quotes
         if self.version_id in UNVERSIONED or pin.version_id is None:

@@ -400,7 +400,7 @@ def compare_later(report: Report, config: LambdaConfig, execution: str) -> None:
     Args:
         report: the report of the run.
         config: the configuration of the environment.
-        execution: the name of the execution that failed. For RUN-r2, the new one is RUN-w2.
+        execution: the name of the execution that failed. For RUN-r2, the new execution is RUN-w2.
     """
     if _is_extracted_again(config, report.source, report.options):
         _start_execution(

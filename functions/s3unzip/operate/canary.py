@@ -144,7 +144,7 @@ class Canary:
                 WARNING,
                 f"its run ended in {took:.1f} s, but options.include, options.exclude or others "
                 "select none of its members",
-                "put an archive with members that these options select, and look at its run",
+                "put an archive whose members these options select, and look at its run",
             )
         return self._compare_objects(report, took)
 

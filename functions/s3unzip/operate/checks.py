@@ -206,7 +206,7 @@ def check_rights(runs: DeployedRuns, defaults: RunDefaults | None = None) -> Ans
 
 
 def _simulate(runs: DeployedRuns, role: str, actions: list[str], arn: str) -> Answer | None:
-    """Return the answer for a role that may not perform all of the actions; None if it may."""
+    """Return an answer if the role may not perform all of the actions; otherwise, return None."""
     results = runs.ask(
         "iam:SimulatePrincipalPolicy",
         "EvaluationResults",

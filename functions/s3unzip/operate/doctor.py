@@ -114,7 +114,7 @@ def check_concurrency(runs: DeployedRuns) -> Answer:
             f"stays until {UNRESERVE} {extract}"
         )
     state = (
-        f"a run may have {show_count(max_workers, 'worker')}; {available:,} are {pool}, "
+        f"a run may have {show_count(max_workers, 'worker')}; {available:,} executions are {pool}, "
         f"{unreserved:,} of the account's {limits['ConcurrentExecutions']:,} are unreserved"
     )
     if max_workers > available:

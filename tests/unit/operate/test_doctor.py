@@ -90,7 +90,7 @@ def test_the_deployed_version_is_checked(
         ((1_000, 1_000, {}), 800, OK, "800"),
         ((1_000, 1_000, {}), 950, WARNING, "leave too few"),
         ((10, 10, {}), 100, FAILURE, "lower runs.max_workers to 9,"),
-        ((1_000, 600, {"extract": 400}), 400, OK, "400 are reserved for extract"),
+        ((1_000, 600, {"extract": 400}), 400, OK, "400 executions are reserved for extract"),
         (
             (1_000, 600, {"extract": 300}),
             400,
