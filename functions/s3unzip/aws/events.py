@@ -7,7 +7,7 @@ Outgoing: one EventBridge event per run.
 
 The rules of the malware gate (``ingest.scan``):
 
-- The run of an archive is started by the result of its scan. S3's own event does not.
+- The run of an archive is started by the result of its scan. S3's own event starts no run.
 - The result names the version that was scanned. Only this version is opened, and the run is pinned
   to it. A newer version has its own scan and result.
 - A run that ``submit`` queues, or that follows the replacement of an archive, is not started by a

@@ -282,7 +282,7 @@ def check_logs(runs: DeployedRuns) -> Answer:
     deleted = [
         name
         for name in runs.resource_names("AWS::Logs::LogGroup")
-        # A longer name that begins with `name` belongs to another group, such as one of dev2.
+        # Another group (one of dev2 for dev) can have a longer name that begins with `name`.
         if not any(
             group["logGroupName"] == name
             for group in runs.ask("logs:DescribeLogGroups", "logGroups", logGroupNamePrefix=name)

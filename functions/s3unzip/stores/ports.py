@@ -210,7 +210,7 @@ class ObjectFacts(Struct, frozen=True):
     """The properties that are stored along with the bytes of an object."""
 
     content_type: str
-    metadata: dict[str, str]  # ASCII; names from `object_properties` (CRC_KEY) or the user
+    metadata: dict[str, str]  # ASCII; names from `object_properties` (such as CRC_KEY) or the user
     content_encoding: str | None = None
     cache_control: str | None = None
     storage_class: str | None = None
