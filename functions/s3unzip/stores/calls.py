@@ -181,7 +181,7 @@ class Calls:
             return call()
         finally:
             _current.reset(token)
-            self._faults.waiting.pop(get_ident(), None)  # already removed by a nested call
+            self._faults.waiting.pop(get_ident(), None)  # missing after a nested call
 
     def end(self) -> None:
         """Stop all retries: the step has failed, so its other threads must not wait for stores."""
