@@ -184,7 +184,7 @@ def nested_requests(run: Run, report: Report, context: Context) -> Iterator[Requ
         RunRecords.open(context.stores, run.id, context.calls()).write_nested(refused)
     shares = max(1, len(archives))  # 1 avoids a division by zero
     share = Budget(
-        (budget.archives - len(archives)) // shares,  # these archives are already subtracted
+        (budget.archives - len(archives)) // shares,  # without these archives themselves
         budget.members // shares,
         budget.size // shares,
     )

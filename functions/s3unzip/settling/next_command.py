@@ -28,7 +28,7 @@ def next_command(
         report: the report of the run.
         environment: the run's environment; None or empty for a run on this machine.
         connections: how the environment is reached or, for a run on this machine, how its stores
-            are reached; None: by the defaults. A `resume` command on this machine does not repeat
+            are reached; None means the defaults. A `resume` command on this machine does not repeat
             these options, because the records of the run contain them.
     """
     continuation: str | None = (
@@ -43,7 +43,7 @@ def next_command(
             return _command_after_failures(report, environment, connections)
         case Verdict.FAILED if report.reason == "link-refused":  # `resume` would use the old link
             return repeat_command(report, connections, source="NEW-URL")
-        case Verdict.FAILED if report.reason != "not-implemented":  # that fault needs new options
+        case Verdict.FAILED if report.reason != "not-implemented":  # that fault needs other options
             return continuation
         case Verdict.COMPLETED if report.archive_left:
             return continuation
@@ -59,7 +59,7 @@ def environment_options(environment: str | None, connections: StoreConfig | None
     Args:
         environment: None or empty for this machine; the result is then empty, because no options
             are needed.
-        connections: how the environment is reached; None: by the defaults.
+        connections: how the environment is reached; None means the defaults.
     """
     if not environment:
         return ""
