@@ -297,7 +297,7 @@ class Archive(Mapping[str, ArchiveMember]):
 
     @cached_property
     def _positions(self) -> dict[str, int]:
-        """The position of each name in the list of the refused members and then the sound ones.
+        """The position of each name; the refused members come first, then the sound ones.
 
         If a refused and a sound member share a name, the name refers to the sound one.
         """

@@ -68,8 +68,8 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
             source = os.fspath(fo).removeprefix("file://").removeprefix("local://")
             protocol = target_protocol or fsspec.utils.get_protocol(source).lower()
             if "::" in source or protocol not in {"file", "local", "s3", "http", "https"}:
-                # s3unzip cannot read this location, but fsspec may be able to. `_target` keeps the
-                # file system of fsspec alive: some of them close their open files when freed.
+                # s3unzip cannot read this location, but fsspec may be able to. `_target` keeps
+                # fsspec's file system alive: some file systems close their files when freed.
                 self._target = fsspec.open(source, "rb", protocol=target_protocol, **options)
                 source = self._target.open()
                 options = {}  # these were for fsspec
