@@ -211,7 +211,7 @@ class Stopping:
             for signal_number, handler in self._handlers.items():
                 signal.signal(signal_number, handler)
             self._handlers.clear()
-            if was_own_timer_running and not _is_handled():  # Python discarded the exception
+            if was_own_timer_running and not _is_being_handled():  # Python discarded the exception
                 raise KeyboardInterrupt
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
@@ -226,12 +226,12 @@ class Stopping:
 
     def _raise_again(self, number: int, frame: FrameType | None) -> None:
         del number, frame
-        if not _is_handled():
+        if not _is_being_handled():
             raise KeyboardInterrupt  # if it is discarded again, the timer calls this again
         signal.setitimer(signal.ITIMER_REAL, 0.0)
 
 
-def _is_handled() -> bool:
+def _is_being_handled() -> bool:
     """Return whether an ``except`` or ``finally`` block for `KeyboardInterrupt` is running."""
     error = sys.exception()
     while error is not None and not isinstance(error, KeyboardInterrupt):

@@ -214,7 +214,7 @@ def check_scan(runs: DeployedRuns) -> Answer:
 def check_trigger(runs: DeployedRuns) -> Answer:
     """Does the queue exist, and does it invoke the intake function?"""
     function = runs.outputs["IntakeFunction"]
-    waiting = count_messages(runs, runs.outputs["QueueUrl"])
+    waiting = count_messages(runs, runs.outputs["QueueUrl"])  # raises an error without the queue
     states = [
         source.get("State", "unknown")
         for source in runs.ask(

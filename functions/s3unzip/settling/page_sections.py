@@ -218,7 +218,7 @@ def failures(report: Report, environment_options: str) -> Markup:
 
 
 def _reasons_table(report: Report, row_reasons: list[str], environment_options: str) -> Markup:
-    """Return the table of reasons; `row_reasons` holds the reason for each row of failures."""
+    """Return the table of reasons; `row_reasons` are the reasons in the rows of the other table."""
     columns = {"Reason": "", "Members": "number", "": "rest"}  # the last column contains the bars
     largest = max(report.reasons.values())
     rows = [

@@ -355,6 +355,7 @@ def make_archive_test(location: Location, pin: Pin, destination: Location) -> Ca
     folder = os.path.realpath(destination.key).rstrip("/") + "/"
     if not any(fold_key(os.path.realpath(key)).startswith(fold_key(folder)) for key in part_keys):
         return part_keys.__contains__
+    # A member whose key is that of a part would replace the part.
     # To save system calls, `is_part` compares a file only with the part that has the same name. If
     # one of `part_keys` is a symbolic link, its part has two names: the link's and the file's.
     paths_by_name = {

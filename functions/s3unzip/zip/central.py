@@ -549,15 +549,15 @@ class DirectoryReader:
 
 
 def _is_empty(form: _HeaderForm, crc32: int, sizes: Sizes) -> bool:
-    """Return whether a directory has no content, whatever size it declares.
+    """Return whether a directory has no content, even if it declares a size.
 
     Some writers declare the size that the folder occupies on disk. A directory has no content if
     its CRC-32 is 0 and its data is not longer than an empty stream. But encrypted data, and data of
     a method that is not in `_EMPTY_STREAM`, can have content even if the data is that short. Such a
     directory has no content only if it also declares no size, or has no data at all.
     """
-    can_have_content = form.is_encrypted or form.method not in _EMPTY_STREAM
-    if can_have_content and sizes.size:
+    short_data_can_have_content = form.is_encrypted or form.method not in _EMPTY_STREAM
+    if short_data_can_have_content and sizes.size:
         return crc32 == 0 and sizes.compressed == 0
     max_empty = _EMPTY_STREAM.get(form.method, _EMPTY_OTHER)
     if form.is_encrypted:

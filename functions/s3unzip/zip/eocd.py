@@ -515,7 +515,8 @@ def count_disks(tail: bytes) -> int:
     if last_disk != SENTINEL_16:
         return last_disk + 1
     # The locator, if there is one, ends where the end record begins: in `window` or before it.
-    locator = tail.removesuffix(window[at:])[-ZIP64_LOCATOR_LENGTH:]
+    bytes_before = tail[: len(tail) - len(window) + at]
+    locator = bytes_before[-ZIP64_LOCATOR_LENGTH:]
     if len(locator) < ZIP64_LOCATOR_LENGTH or not locator.startswith(ZIP64_LOCATOR_SIGNATURE):
         return 1
     return max(1, int(_ZIP64_LOCATOR.unpack(locator)[2]))  # its last field: the number of disks

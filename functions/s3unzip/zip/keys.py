@@ -69,7 +69,7 @@ class KeyChecker:
         self._table = table
         self._policy = policy
         self._selection = selection
-        # A folded key. No member may have this key or a key below it.
+        # A folded key: no member may have this key or a key below it. "" if no key is reserved.
         self._reserved = fold_key(selection.reserved or "")
         self._selected_count = 0
         self._names_size = 0  # total size in bytes of the names so far
