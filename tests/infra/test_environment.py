@@ -182,7 +182,10 @@ def test_a_wrong_file_is_one_line(tmp_path: Path, before: str, after: str, line:
             "stack.tags must have at most 49 entries",
         ),
         ({"stack.tags": {"Team": "a", "team": "b"}}, "stack.tags: two keys differ only in upper"),
-        ({"stack.tags.aws:x": "y"}, "stack.tags: tag 'aws:x': keys that begin with aws: belong to"),
+        (
+            {"stack.tags.aws:x": "y"},
+            "stack.tags: tag 'aws:x': keys that begin with aws: are reserved for",
+        ),
         ({"functions.intake.reserved_concurrency": 1}, "reserved_concurrency: 1 is too little"),
         ({"options.objects.storage_class": "COLD"}, "storage class 'COLD': unknown"),
         ({"options.objects.tags.team": "R&D"}, "S3 takes no '&' in a tag"),
