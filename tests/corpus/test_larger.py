@@ -23,12 +23,13 @@ if not LABELS:
 BY_PATH = {label.path: label for label in LABELS}
 
 
-@pytest.mark.parametrize("way", ["core", "members", "batches"])
+@pytest.mark.parametrize("way", ["core", "core, cut", "core, byte by byte", "members", "batches"])
 @pytest.mark.parametrize("label", LABELS, ids=BY_PATH)
 def test_as_labelled(label: ArchiveLabel, way: str) -> None:
     """Outcome, keys, sizes and contents are the labelled ones, or the difference is listed.
 
-    The batches are those of a whole run: plan, extract and report.
+    So are they if the core reads small pieces. The batches are those of a whole run: plan, extract
+    and report.
     """
     lines = compare(label, WAYS[way](Archive(raw=label.read())))
     assert bool(lines) == (label.path in read_differences()), lines
