@@ -21,7 +21,7 @@ from s3unzip import errors, model, settings
 from s3unzip.aws import events
 from s3unzip.cli.main import COMMANDS, INTERNAL_ERROR, PROGRAM, load_command
 from s3unzip.cli.terminal import OUTPUT_LOST, STOPPING
-from s3unzip.explanations import NOT_FROM_CHECKS, explain
+from s3unzip.explanations import NOT_FROM_CHECKS, advise, explain
 from s3unzip.local.machine import SERVICE_FAULT
 from s3unzip.runs.step import REASONS, STOPPED
 from s3unzip.settling.loop import EXECUTION_FAILED
@@ -267,7 +267,7 @@ def make_checks() -> str:
             ACTIONS[check.default],
             ACTIONS[check.lenient] if check.is_policy else "",
             check.sentence,
-            explain(check.code).advice,
+            advise(check.code),
         )
         for check in CHECKS.values()
     )
@@ -281,7 +281,7 @@ def make_checks() -> str:
         "## Codes that are not about the archive\n",
         make_table(
             ("code", "meaning", "what to do"),
-            ((f"`{code}`", *explain(code)) for code in sorted(NOT_FROM_CHECKS)),
+            ((f"`{code}`", explain(code), advise(code)) for code in sorted(NOT_FROM_CHECKS)),
         ),
     ]
     return "\n".join(parts)

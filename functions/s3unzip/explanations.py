@@ -4,17 +4,7 @@ The command line, the report page and docs/reference/checks.md take their texts 
 `settling.next_command` chooses the command that is printed after a report.
 """
 
-from typing import NamedTuple
-
 from s3unzip.zip import CHECKS, Action, Phase
-
-
-class Explanation(NamedTuple):
-    """The explanation of a code in words."""
-
-    sentence: str  # the finding
-    advice: str  # what the user can do, with a command if there is one
-
 
 NEW_COPY = "Fetch the archive again, or ask its author for an undamaged copy."
 
@@ -32,8 +22,37 @@ NOTHING_TO_DO = "Nothing to do: the member was extracted."
 
 MEND_AND_RESUME = "Fix the cause, then continue: s3unzip resume RUN."
 
-# Advice for individual checks; for the other checks, the advice depends on the phase
-# (`_advice_of`).
+# The sentences for the codes that do not come from checks of the archive.
+NOT_FROM_CHECKS = {
+    "access-denied": "A permission is missing, or a KMS key cannot be used.",
+    "execution-failed": "The execution of the run failed or timed out.",
+    "exists": "The key exists with other content, and --on-conflict is never.",
+    "link-refused": "The web server does not return the archive for this link.",
+    "not-readable": "The archive exists, but cannot be read.",
+    "not-implemented": "The store does not implement this request.",
+    "name-is-folder": "The member has the same name as a folder that contains other members, and "
+    "a file system cannot hold both.",
+    "name-refused": "The file system does not accept the name.",
+    "nested-budget": "The nested archives exceed the budget of --nested.",
+    "nested-changed": "The nested archive is not the object that was extracted.",
+    "nested-no-stem": "Without .zip, the nested archive's name is empty, so its members would "
+    "have no prefix.",
+    "nested-prefix-taken": "Another nested archive, or a member of the outer archive, uses the "
+    "same prefix.",
+    "not-begun": "The run of the nested archive could not be started.",
+    "not-found": "A bucket does not exist, or the records of the run are gone.",
+    "object-too-large": "The member is larger than the largest object that the store accepts.",
+    "record-unreadable": "A record of the run is damaged, lost or of another version.",
+    "service-fault": "A store does not answer.",
+    "slice-refused": "A slice of a split member was refused, so the member is streamed whole.",
+    "stopped": "The run was stopped.",
+    "storage": "The destination refuses every object.",
+    "store-full": "No space is left at the destination.",
+    "store-refused": "The store refused this member.",
+    "tasks-failed": "Some tasks were not completed, so some members have no outcome.",
+}
+
+# Advice by code. For the checks without an entry, the advice depends on the phase (`_advice_of`).
 _ADVICE = {
     "no-eocd": "Check that SRC names the ZIP archive itself and that its upload or download is "
     "complete; compare its size with the original's.",
@@ -90,113 +109,59 @@ _ADVICE = {
     "dir-with-data": LENIENT,
     "memory-bound": RAISE_LIMIT.format("decoder_memory"),
     "source-changed": "Start again to extract the new archive: s3unzip run.",
-}
-
-# Codes that do not come from checks of the archive.
-NOT_FROM_CHECKS = {
-    "access-denied": Explanation(
-        "A permission is missing, or a KMS key cannot be used.", MEND_AND_RESUME
-    ),
-    "execution-failed": Explanation(
-        "The execution of the run failed or timed out.", MEND_AND_RESUME
-    ),
-    "exists": Explanation(
-        "The key exists with other content, and --on-conflict is never.",
-        "Choose another --prefix. To replace the other content, run again with --on-conflict "
-        "overwrite.",
-    ),
-    "link-refused": Explanation(
-        "The web server does not return the archive for this link.",
-        "Get a new link, and use it to extract what is left: s3unzip run NEW-URL DEST "
-        "--on-conflict skip-unchanged.",
-    ),
-    "not-readable": Explanation("The archive exists, but cannot be read.", MEND_AND_RESUME),
-    "not-implemented": Explanation(
-        "The store does not implement this request.",
-        "Start a new run without the option that the message names, or with another store if it "
-        "names none. Resuming does not help, because a run keeps its options.",
-    ),
-    "name-is-folder": Explanation(
-        "The member has the same name as a folder that contains other members, and a file system "
-        "cannot hold both.",
-        "Write to S3, which keeps both, or leave one of them out with --exclude.",
-    ),
-    "name-refused": Explanation(
-        "The file system does not accept the name.",
-        "Write to S3 or to another file system, or leave the member out with --exclude.",
-    ),
-    "nested-budget": Explanation(
-        "The nested archives exceed the budget of --nested.",
-        "Extract the nested archive by itself with s3unzip run, or raise nested_archives, "
-        "nested_members or nested_bytes with S3UNZIP_TUNING.",
-    ),
-    "nested-changed": Explanation(
-        "The nested archive is not the object that was extracted.", "Run the outer archive again."
-    ),
-    "nested-no-stem": Explanation(
-        "Without .zip, the nested archive's name is empty, so its members would have no prefix.",
-        "Extract the nested archive by itself with s3unzip run.",
-    ),
-    "nested-prefix-taken": Explanation(
-        "Another nested archive, or a member of the outer archive, uses the same prefix.",
-        "Extract the nested archive by itself with s3unzip run and another --prefix.",
-    ),
-    "not-begun": Explanation(
-        "The run of the nested archive could not be started.",
-        "Fix the cause, then resume the run of the archive that contains it: s3unzip resume RUN.",
-    ),
-    "not-found": Explanation(
-        "A bucket does not exist, or the records of the run are gone.", MEND_AND_RESUME
-    ),
-    "object-too-large": Explanation(
-        "The member is larger than the largest object that the store accepts.",
-        "Extract it into a folder or into a store with a higher limit.",
-    ),
-    "record-unreadable": Explanation(
-        "A record of the run is damaged, lost or of another version.",
-        "Start the run again: s3unzip resume RUN. If a run on one machine has no run.json: s3unzip "
-        "run with the same archive and destination.",
-    ),
-    "service-fault": Explanation("A store does not answer.", MEND_AND_RESUME),
-    "slice-refused": Explanation(
-        "A slice of a split member was refused, so the member is streamed whole.", NOTHING_TO_DO
-    ),
-    "stopped": Explanation("The run was stopped.", "Continue the run: s3unzip resume RUN."),
-    "storage": Explanation("The destination refuses every object.", MEND_AND_RESUME),
-    "store-full": Explanation(
-        "No space is left at the destination.",
-        "Make room at the destination, then continue: s3unzip resume RUN.",
-    ),
-    "store-refused": Explanation(
-        "The store refused this member.",
-        "Fix the cause, then try the failed members again: s3unzip resume RUN --failed.",
-    ),
-    "tasks-failed": Explanation(
-        "Some tasks were not completed, so some members have no outcome.",
-        "Continue the run: s3unzip resume RUN.",
-    ),
+    # Advice for the codes in `NOT_FROM_CHECKS`.
+    "access-denied": MEND_AND_RESUME,
+    "execution-failed": MEND_AND_RESUME,
+    "exists": "Choose another --prefix. To replace the other content, run again with --on-conflict "
+    "overwrite.",
+    "link-refused": "Get a new link, and use it to extract what is left: s3unzip run NEW-URL DEST "
+    "--on-conflict skip-unchanged.",
+    "not-readable": MEND_AND_RESUME,
+    "not-implemented": "Start a new run without the option that the message names, or with "
+    "another store if it names none. Resuming does not help, because a run keeps its options.",
+    "name-is-folder": "Write to S3, which keeps both, or leave one of them out with --exclude.",
+    "name-refused": "Write to S3 or to another file system, or leave the member out with "
+    "--exclude.",
+    "nested-budget": "Extract the nested archive by itself with s3unzip run, or raise "
+    "nested_archives, nested_members or nested_bytes with S3UNZIP_TUNING.",
+    "nested-changed": "Run the outer archive again.",
+    "nested-no-stem": "Extract the nested archive by itself with s3unzip run.",
+    "nested-prefix-taken": "Extract the nested archive by itself with s3unzip run and another "
+    "--prefix.",
+    "not-begun": "Fix the cause, then resume the run of the archive that contains it: s3unzip "
+    "resume RUN.",
+    "not-found": MEND_AND_RESUME,
+    "object-too-large": "Extract it into a folder or into a store with a higher limit.",
+    "record-unreadable": "Start the run again: s3unzip resume RUN. If a run on one machine has no "
+    "run.json: s3unzip run with the same archive and destination.",
+    "service-fault": MEND_AND_RESUME,
+    "slice-refused": NOTHING_TO_DO,
+    "stopped": "Continue the run: s3unzip resume RUN.",
+    "storage": MEND_AND_RESUME,
+    "store-full": "Make room at the destination, then continue: s3unzip resume RUN.",
+    "store-refused": "Fix the cause, then try the failed members again: s3unzip resume RUN "
+    "--failed.",
+    "tasks-failed": "Continue the run: s3unzip resume RUN.",
 }
 
 
-def explain(code: str) -> Explanation:
-    """Return the explanation of a code; for a code from another version, return a general one."""
-    if code in NOT_FROM_CHECKS:
-        return NOT_FROM_CHECKS[code]
-    if code not in CHECKS:
-        return Explanation(f"{code}.", "See docs/reference/checks.md.")
-    return Explanation(CHECKS[code].sentence, _advice_of(code))
+def explain(code: str) -> str:
+    """Return the sentence for a code; for a code from another version, the code itself."""
+    if code in CHECKS:
+        return CHECKS[code].sentence
+    return NOT_FROM_CHECKS.get(code, f"{code}.")
 
 
-def advise(code: str, run: str, env_options: str = "") -> str:
-    """Return the advice about a code; in its commands, the run's id replaces the word RUN.
+def advise(code: str, run: str = "RUN", env_options: str = "") -> str:
+    """Return what the user can do, with a command if there is one.
 
     Args:
         code: the code of a check or a fault.
-        run: the id of the run.
+        run: the id of the run, which replaces the word RUN in commands.
         env_options: the options that select the run's environment, with a leading space; empty for
             a run on this machine.
     """
-    return explain(code).advice.replace(" RUN", f" {run}{env_options}")
+    return _advice_of(code).replace(" RUN", f" {run}{env_options}")
 
 
 def describe(code: str, message: str | None) -> str:
@@ -204,7 +169,7 @@ def describe(code: str, message: str | None) -> str:
 
     If the code is not from a check, the message is complete and replaces the sentence.
     """
-    sentence = explain(code).sentence
+    sentence = explain(code)
     if not message or message == sentence:
         return sentence
     if code in NOT_FROM_CHECKS:
@@ -213,12 +178,14 @@ def describe(code: str, message: str | None) -> str:
 
 
 def _advice_of(code: str) -> str:
-    """Return the advice for a check: its entry in `_ADVICE` or, if there is none, general advice.
+    """Return the entry of a code in `_ADVICE` or, if there is none, general advice.
 
     A warning requires no action. For other findings, the general advice depends on the phase.
     """
     if code in _ADVICE:
         return _ADVICE[code]
+    if code not in CHECKS:  # a code from another version
+        return "See docs/reference/checks.md."
     check = CHECKS[code]
     if check.default is Action.WARN:
         return NOTHING_TO_DO

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 from msgspec import structs
 
-from s3unzip.explanations import NOT_FROM_CHECKS, explain
+from s3unzip.explanations import NOT_FROM_CHECKS, advise
 from s3unzip.zip import CHECKS, Limits
 from tests.corpus import families, labels, ways
 from tests.support import memory_server, processes
@@ -34,7 +34,7 @@ LENIENT = "--lenient"
 LIMITS = "S3UNZIP_LIMITS"
 # Commands, options, variables, and settings of an environment's file.
 NAMES = re.compile(r"s3unzip [a-z]+|--[a-z-]+|S3UNZIP_[A-Z]+|\b[a-z]+_[a-z_]+\b")
-ADVICE = {code: explain(code).advice for code in [*CHECKS, *NOT_FROM_CHECKS]}
+ADVICE = {code: advise(code) for code in [*CHECKS, *NOT_FROM_CHECKS]}
 NAMED = {code: set(NAMES.findall(advice)) for code, advice in ADVICE.items()}
 
 PASSWORD = b"open sesame"

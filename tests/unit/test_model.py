@@ -21,7 +21,7 @@ import s3unzip
 from s3unzip import model
 from s3unzip.cli.main import COMMANDS, load_command
 from s3unzip.errors import UsageError
-from s3unzip.explanations import NOT_FROM_CHECKS, Explanation, describe, explain
+from s3unzip.explanations import NOT_FROM_CHECKS, advise, describe, explain
 from s3unzip.globs import MAX_TRANSITIONS, compile_glob
 from s3unzip.model import (
     AfterSuccess,
@@ -466,22 +466,25 @@ CODES = sorted(CHECKS.keys() | NOT_FROM_CHECKS.keys())
 @pytest.mark.parametrize("code", CODES)
 def test_a_code_has_a_sentence_and_an_advice(code: str) -> None:
     """Both are whole sentences, and neither repeats the code."""
-    for text in explain(code):
-        assert re.fullmatch(r"(--|[A-Z]).*\.", text)
+    for text in (explain(code), advise(code)):
+        assert re.fullmatch(r"(?!See docs)(--|[A-Z]).*\.", text)
         assert "-" not in code or code not in text.replace("--", "")
 
 
 def test_commands_and_options_of_the_advice_exist() -> None:
     """What an advice tells to type is there."""
     options = {name for one in COMMANDS for p in load_command(one).params for name in p.opts}
-    text = " ".join(explain(code).advice for code in CODES)
+    text = " ".join(map(advise, CODES))
     assert set(re.findall(r"s3unzip ([a-z]+)\b", text)) <= COMMANDS.keys()
     assert set(re.findall(r"--[a-z-]+", text)) <= options
 
 
 def test_an_unknown_code_is_still_said() -> None:
     """A report that another version wrote has codes that this one does not know."""
-    assert explain("of-tomorrow") == Explanation("of-tomorrow.", "See docs/reference/checks.md.")
+    assert (explain("of-tomorrow"), advise("of-tomorrow")) == (
+        "of-tomorrow.",
+        "See docs/reference/checks.md.",
+    )
 
 
 @pytest.mark.parametrize(
@@ -493,7 +496,7 @@ def test_an_unknown_code_is_still_said() -> None:
             "The password does not open the member: the check byte differs",
         ),
         ("access-denied", "s3:PutObject s3://b/k: no", "s3:PutObject s3://b/k: no"),
-        ("encrypted", None, explain("encrypted").sentence),
+        ("encrypted", None, explain("encrypted")),
     ],
 )
 def test_the_sentence_of_a_check_precedes_its_fact(code: str, fact: str | None, words: str) -> None:

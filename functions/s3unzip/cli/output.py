@@ -122,7 +122,7 @@ def _advise(
     if match is not None:
         return f"This looks like {match[1]}; s3unzip reads ZIP archives only. Check what SRC names."
     if env_options is None:
-        return re.sub(r": s3unzip resume RUN( --failed)?", "", explain(code).advice)
+        return re.sub(r": s3unzip resume RUN( --failed)?", "", advise(code))
     return advise(code, run, env_options)
 
 
@@ -134,8 +134,7 @@ def print_findings(refused: Mapping[str, int], warnings: Mapping[str, int]) -> N
     _print_warnings(warnings, sys.stderr)
     for code, count in refused.items():
         sys.stderr.write(
-            f"{count:,} refused: {explain(code).sentence}{_in_brackets(code)}\n"
-            f"  help: {_advise(code)}\n"
+            f"{count:,} refused: {explain(code)}{_in_brackets(code)}\n  help: {_advise(code)}\n"
         )
 
 
@@ -209,7 +208,7 @@ def _describe_speed(report: Report) -> str:
 
 def _print_warnings(counts: Mapping[str, int], out: TextIO, indent: str = "") -> None:
     out.writelines(
-        f"{indent}{count:,} with a warning: {explain(code).sentence}{_in_brackets(code)}\n"
+        f"{indent}{count:,} with a warning: {explain(code)}{_in_brackets(code)}\n"
         for code, count in counts.items()
     )
 
@@ -223,7 +222,7 @@ def print_failures(report: Report, out: TextIO, env_options: str | None) -> None
         return
     for code, count in report.reasons.items():
         out.write(
-            f"  {count:,} failed: {explain(code).sentence}{_in_brackets(code)}\n"
+            f"  {count:,} failed: {explain(code)}{_in_brackets(code)}\n"
             f"    help: {_advise(code, report.run, env_options)}\n"
         )
         failures = [failure for failure in report.failures if failure.reason == code]

@@ -226,7 +226,7 @@ def _reasons_table(report: Report, row_reasons: list[str], environment_options: 
             columns,
             [
                 Markup(
-                    f"{untrusted(explain(code).sentence)} {_code_button(code, row_reasons)}"
+                    f"{untrusted(explain(code))} {_code_button(code, row_reasons)}"
                     f"{aside(advise(code, report.run, environment_options))}"
                 ),
                 figure(f"{members:,}"),
@@ -353,7 +353,7 @@ def details(report: Report) -> Markup:
             (trusted("of these, throttled"), report.requests.throttled),
         ]
     warnings = [
-        (Markup(f"{untrusted(explain(code).sentence)} {untrusted(code)}"), count)
+        (Markup(f"{untrusted(explain(code))} {untrusted(code)}"), count)
         for code, count in sort_codes(report.warnings)
     ]
     return element(

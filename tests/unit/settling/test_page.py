@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from msgspec.structs import replace
 
-from s3unzip.explanations import NOT_FROM_CHECKS, explain
+from s3unzip.explanations import NOT_FROM_CHECKS, advise
 from s3unzip.model import GzipForm, Location, OnConflict, Options, Report, Verdict
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.settling.markup import untrusted
@@ -168,7 +168,7 @@ def test_advice_and_next_command_agree(code: str) -> None:
     """For each code, the command in the advice is the one that is offered."""
     offered = next_command(_failed(code)) or ""
     if code in COMMANDS:
-        assert COMMANDS[code] in explain(code).advice
+        assert COMMANDS[code] in advise(code)
         assert offered.startswith(COMMANDS[code].partition(" RUN")[0])
     else:
         assert offered == "s3unzip show run-1 --failures"
