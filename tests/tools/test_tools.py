@@ -101,8 +101,13 @@ def test_a_figure_above_its_ceiling_is_a_fault() -> None:
 
 
 def test_ceilings_only_fall() -> None:
-    """A lower figure lowers its ceiling; a higher one leaves it, and a new figure gets one."""
-    assert lower({"a": 1, "b": 3, "c": 5}, {"a": 2, "b": 2}) == {"a": 1, "b": 2, "c": 5}
+    """A lower figure lowers its ceiling; a new figure gets one; without a figure, it stays."""
+    assert lower({"a": 1, "b": 3, "c": 5}, {"a": 2, "b": 2, "d": 4}) == {
+        "a": 1,
+        "b": 2,
+        "c": 5,
+        "d": 4,
+    }
 
 
 def report(files: dict[str, tuple[int, int]]) -> dict[str, Any]:
