@@ -15,7 +15,7 @@ from s3unzip.errors import ServiceFaultError
 from s3unzip.extraction.task import run_task
 from s3unzip.local.runs import BOOT, ENDED, LOCK, LocalRuns, is_at_work, known_runs, lock_run
 from s3unzip.model import Report, TaskReport, decode
-from s3unzip.runs.run_list import ListedRun, RunWatcher
+from s3unzip.runs.run_list import ListedRun, read_snapshot
 from s3unzip.settling.loop import begin_run
 from s3unzip.stores.config import StoreConfig, parse_destination
 from tests.functional.test_recovery import no_answer
@@ -304,24 +304,25 @@ def test_watch_tells_a_member_that_failed_twice_once(program: Program) -> None:
 
 def test_tasks_add_up_as_they_end(world: memory.World) -> None:
     """Each look counts the tasks that ended, once; their failures are told once and bounded."""
-    assert RunWatcher(memory.World().records("r")).read().summary is None  # before the plan
+    assert read_snapshot(memory.World().records("r")).plan is None  # before the plan
     archive = bytearray(build(*MEMBERS))
     for number in range(10):
         archive[archive.index(b"#%03d" % number)] ^= 1
     world.tune(batch_members=20)
     step = begin_run(world.request(bytes(archive)), world.context)
     records = world.records(step.next.run)
-    run, watcher = records.read_plan().run, RunWatcher(records, max_failures=3)
+    run = records.read_plan().run
     task = step.next.tasks[0]
     half = TaskReport(task.id, task.kind, task.members, extracted=7, unfinished=13)
     records.write_outcomes(half, [])
-    assert not watcher.read().progress.tasks_done, "a task counts when none of it is left"
+    seen = read_snapshot(records, max_failures=3)
+    assert not seen.progress.tasks_done, "a task counts when none of it is left"
     for done, task in enumerate(step.next.tasks, 1):
         run_task(run, task, world.context)
-        seen = watcher.read()
+        seen = read_snapshot(records, seen, max_failures=3)
         assert seen.progress.extracted == seen.counts["extracted"] == 20 * done - 10
         assert (seen.progress.tasks_done, seen.counts["failed"]) == (done, 10)
-        assert (len(seen.failures), watcher.read().counts) == (3 * (done == 1), seen.counts)
+        assert (len(seen.failures), read_snapshot(records, seen).failures) == (3 * (done == 1), ())
     assert seen.counts["bytes_written"] == sum(len(one.content) for one in MEMBERS[10:])
     assert seen.progress.first_object is not None
 
@@ -333,14 +334,14 @@ def test_a_fault_costs_no_failure_of_a_watched_run(
     archive = build(with_wrong_crc("bad", b"x"))
     step = begin_run(world.request(archive), world.context)
     records = world.records(step.next.run)
-    watcher = RunWatcher(records)
-    assert not watcher.read().failures
+    before = read_snapshot(records)
     run_task(records.read_plan().run, step.next.tasks[0], world.context)
     with monkeypatch.context() as patch:
         patch.setattr(world.buckets.records, "read", no_answer)
         with pytest.raises(ServiceFaultError):
-            watcher.read()
-    assert [failure.key for failure in watcher.read().failures] == ["archive/bad"]
+            read_snapshot(records, before)
+    after = read_snapshot(records, before)
+    assert [failure.key for failure in (*before.failures, *after.failures)] == ["archive/bad"]
 
 
 @pytest.mark.usefixtures("run")

@@ -32,7 +32,14 @@ from s3unzip.options import read_options
 from s3unzip.planning.select import members_folder
 from s3unzip.printable import choose_form, printable, show_count, show_seconds, show_time
 from s3unzip.runs.records import NESTED, PAGE, RunRecords
-from s3unzip.runs.run_list import RUNNING, ListedRun, RunList, RunProgress, RunSnapshot, RunWatcher
+from s3unzip.runs.run_list import (
+    RUNNING,
+    ListedRun,
+    RunList,
+    RunProgress,
+    RunSnapshot,
+    read_snapshot,
+)
 from s3unzip.runs.step import STOPPED, Step
 from s3unzip.stores.config import StoreConfig, runs_home
 from s3unzip.stores.files import PRIVATE, explaining, make_folders
@@ -521,7 +528,7 @@ def watch(arguments: Arguments) -> int:
 
 def _follow(run: str, run_list: RunList, display: RunDisplay, arguments: Arguments) -> Report:
     """Show the progress of a run until it ends; return its report."""
-    watcher = RunWatcher(run_list.records(run))
+    snapshot = RunSnapshot(run)  # nothing is read yet
     printed: RunProgress | None = None  # the progress that was last printed as JSON
     read_at = time.monotonic()  # the time of the last successful read
     ended_at: float | None = None  # when the run was first seen to have ended; None: not yet
@@ -531,7 +538,7 @@ def _follow(run: str, run_list: RunList, display: RunDisplay, arguments: Argumen
             # The state is read before the report, so that a report found after the end is final.
             state = run_list.state(run)  # None: the run has not begun, or is no longer known
             report = run_list.records(run).find_report()
-            snapshot = watcher.read()
+            snapshot = read_snapshot(run_list.records(run), snapshot)
             task_counts = {}  # numbers of tasks that are waiting, running and lost
             if state == RUNNING:
                 task_counts = run_list.map_counts(run)
@@ -557,7 +564,7 @@ def _follow(run: str, run_list: RunList, display: RunDisplay, arguments: Argumen
 
 def _update_display(display: RunDisplay, snapshot: RunSnapshot, progress: RunProgress) -> None:
     """Show the figures of a run; while a Map is running, `progress` contains its task counts."""
-    plan = snapshot.summary
+    plan = snapshot.plan
     if plan is None:  # the run is still being planned
         return
     if display.plan is None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from s3unzip.errors import (
     NotFoundError,
@@ -166,47 +166,30 @@ class RunProgress(Struct, frozen=True, omit_defaults=True):
 
 
 class RunSnapshot(Struct, frozen=True):
-    """The progress of a run according to its records at one moment."""
+    """What the records of a run contain at one moment."""
 
-    progress: RunProgress
-    summary: PlanSummary | None = None  # summary of the plan; None if the run has no plan yet
-    counts: Counter[str] = field(default_factory=Counter)  # what `count_progress` returned
+    run: str
+    plan: PlanSummary | None = None  # None if the run has no plan yet
+    rounds: int = 0
+    reports: dict[str, TaskReport] = {}  # the reports of the tasks that have ended, by task
     failures: tuple[Outcome, ...] = ()  # failures since the previous snapshot
 
+    @property
+    def counts(self) -> Counter[str]:
+        """The sums of the counts in the reports."""
+        return count_progress(self.reports.values())
 
-class RunWatcher:
-    """Reads the records of a run repeatedly; each call of `read` loads only the new records.
-
-    A snapshot lists at most `max_failures` new failures.
-    """
-
-    def __init__(self, records: RunRecords, max_failures: int = 20) -> None:
-        self._records = records
-        self._max_failures = max_failures
-        self._summary: PlanSummary | None = None
-        self._finished: dict[str, TaskReport] = {}
-
-    def read(self) -> RunSnapshot:
-        """Read the new records, and return the current progress of the run.
-
-        Raises:
-            ServiceFaultError: the store does not answer; the next call tries again.
-        """
-        if self._summary is None:
-            with suppress(UnreadableRecordError):  # an unreadable plan counts as missing
-                self._summary = self._records.find_plan()
-        plan = self._summary
+    @property
+    def progress(self) -> RunProgress:
+        """The progress of the run; its state and the counts of its Map Run are not on record."""
+        plan = self.plan
         if plan is None:  # the run is still being planned
-            return RunSnapshot(RunProgress(self._records.run))
-        # `_add_new_reports` returns each failure only once, so it is the last call that reads: a
-        # fault in a later read would lose the failures.
-        rounds = len(self._records.list_rounds())
-        failures = self._add_new_reports()
-        reports = self._finished.values()
+            return RunProgress(self.run)
+        reports = self.reports.values()
         first_times = [report.first_object for report in reports if report.first_object is not None]
-        counts = count_progress(reports)
-        progress = RunProgress(
-            plan.run.id,
+        counts = self.counts
+        return RunProgress(
+            self.run,
             members=plan.selected,
             extracted=counts["extracted"],
             unchanged=counts["unchanged"],
@@ -215,38 +198,60 @@ class RunWatcher:
             tasks=plan.tasks,
             # Settling, not a task, writes the records of stage DONE: one for each split member.
             tasks_done=sum(report.stage is not Stage.DONE for report in reports),
-            rounds=rounds,
+            rounds=self.rounds,
             throttled=sum(report.requests.throttled for report in reports),
             retries=sum(report.requests.retries for report in reports),
             first_object=min(first_times, default=None),
         )
-        return RunSnapshot(progress, plan, counts, failures)
 
-    def _add_new_reports(self) -> tuple[Outcome, ...]:
-        """Add new reports of finished tasks; return up to `_max_failures` of their failures."""
-        failures: dict[str, Outcome] = {}  # by key, because two tasks may record the same member
-        tasks = [
-            task
-            for task in self._records.recorded_task_ids()
-            if task != PLAN_TASK and task not in self._finished
-        ]
-        finished: dict[str, TaskReport] = {}
-        reports = map_ahead(self._records.find_task_report, tasks, READERS)
-        for task, report in zip(tasks, reports, strict=True):
-            # The record was deleted after it was listed, is damaged, or is from an attempt that
-            # ended early.
-            if report is None or report.unfinished:  # the next call tries again
-                continue
-            finished[task] = report
-            # The failure of a scan or slice is not a failure of its member.
-            if report.failed and gives_outcome(report.stage) and len(failures) < self._max_failures:
-                recorded = self._records.find_outcomes(task)
-                if recorded is not None:
-                    failures |= {
-                        outcome.key: outcome
-                        for outcome in recorded.outcomes
-                        if outcome.status is Status.FAILED
-                    }
-        # Updated last: after a fault above, the next call loads these reports and failures again.
-        self._finished |= finished
-        return tuple(failures.values())[: self._max_failures]
+
+def read_snapshot(
+    records: RunRecords, earlier: RunSnapshot | None = None, max_failures: int = 20
+) -> RunSnapshot:
+    """Read the records that are not in an earlier snapshot; return a snapshot with all of them.
+
+    Args:
+        records: the records of the run.
+        earlier: the previous snapshot; None: nothing was read yet.
+        max_failures: the maximum number of new failures to return.
+
+    Raises:
+        ServiceFaultError: the store does not answer; a call with the same `earlier` tries again.
+    """
+    earlier = earlier or RunSnapshot(records.run)
+    plan = earlier.plan
+    if plan is None:
+        with suppress(UnreadableRecordError):  # an unreadable plan counts as missing
+            plan = records.find_plan()
+    if plan is None:  # the run is still being planned
+        return earlier
+    failures: dict[str, Outcome] = {}  # by key, because two tasks may record the same member
+    tasks = [
+        task
+        for task in records.recorded_task_ids()
+        if task != PLAN_TASK and task not in earlier.reports
+    ]
+    ended: dict[str, TaskReport] = {}
+    reports = map_ahead(records.find_task_report, tasks, READERS)
+    for task, report in zip(tasks, reports, strict=True):
+        # The record was deleted after it was listed, is damaged, or is from an attempt that ended
+        # early.
+        if report is None or report.unfinished:  # the next call tries again
+            continue
+        ended[task] = report
+        # The failure of a scan or slice is not a failure of its member.
+        if report.failed and gives_outcome(report.stage) and len(failures) < max_failures:
+            recorded = records.find_outcomes(task)
+            if recorded is not None:
+                failures |= {
+                    outcome.key: outcome
+                    for outcome in recorded.outcomes
+                    if outcome.status is Status.FAILED
+                }
+    return RunSnapshot(
+        records.run,
+        plan,
+        rounds=len(records.list_rounds()),
+        reports=earlier.reports | ended,
+        failures=tuple(failures.values())[:max_failures],
+    )

@@ -12,7 +12,7 @@ from s3unzip import deflate, errors, settings
 from s3unzip.extraction.task import run_task
 from s3unzip.model import OnConflict, Options, Part, Report, Status, TaskKind
 from s3unzip.runs import step as attempt
-from s3unzip.runs.run_list import RunWatcher
+from s3unzip.runs.run_list import read_snapshot
 from s3unzip.settling.loop import begin_run, settle
 from s3unzip.stores import ports, run_store
 from tests.functional.large.test_copy import FailingCopies
@@ -162,7 +162,7 @@ def test_a_false_boundary_makes_a_stream_of_the_member() -> None:
     # The slices that failed are no failed member, neither in the records nor for `watch`.
     records = world.records(report.run)
     assert [outcome.status for _, outcome in records.final_outcomes()] == [Status.EXTRACTED]
-    snapshot = RunWatcher(records).read()
+    snapshot = read_snapshot(records)
     assert (snapshot.counts["failed"], snapshot.failures) == (0, ())
 
 
@@ -243,7 +243,7 @@ class Shown:
         return self.world.records(report.run).read_plan().work
 
     def watched(self, report: Report) -> Counter[str]:
-        return RunWatcher(self.world.records(report.run)).read().counts
+        return read_snapshot(self.world.records(report.run)).counts
 
     def assert_done(self, report: Report) -> None:
         """Assert that all work is done, each byte once, also for `watch`."""

@@ -28,7 +28,7 @@ from s3unzip.model import (
 from s3unzip.planning.reading import read_tail
 from s3unzip.run_ids import run_id
 from s3unzip.runs.records import PAGE, REPORT, RunRecords
-from s3unzip.runs.run_list import RunWatcher
+from s3unzip.runs.run_list import read_snapshot
 from s3unzip.settling.loop import (
     KnownArchive,
     begin_run,
@@ -187,7 +187,7 @@ def test_a_member_that_two_settlings_end_counts_once(overwritten: str) -> None:
     report = world.finish(late, lambda _: records.store.write(overwritten, [b"?"]))
     assert (report.verdict, report.extracted) == (Verdict.COMPLETED, 2)
     assert sorted(outcome.index for _, outcome in records.final_outcomes()) == [0, 1]
-    assert RunWatcher(records).read().progress.extracted == 2
+    assert read_snapshot(records).progress.extracted == 2
 
 
 @pytest.mark.parametrize(
