@@ -189,7 +189,7 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
     "aws/intake.py": [
         (
             "older-version-not-followed",
-            "extract_current_version(request, cause, invocation.config, invocation.context)",
+            "extract_current_version(request, cause, config, context)",
             "...",
         ),
         (

@@ -141,15 +141,17 @@ class ArrivedArchive(NamedTuple):
     request: Request
     run: str
     tail: Tail  # the version of the archive and its last bytes
+    calls: Calls  # count all requests about the archive; retries end before the function times out
     refusal: str | None = None  # why the store returns no bytes; if set, the tail contains none
 
 
-def find_archive(request: Request, context: Context, calls: Calls) -> ArrivedArchive | None:
+def find_archive(request: Request, context: Context) -> ArrivedArchive | None:
     """Return the current version of an archive, or None if the archive is gone.
 
     If the store refuses to return the archive's bytes, the result contains the refusal.
     """
     source = context.stores.source(request.source)
+    calls = context.calls()
     refusal = None
     try:
         tail = read_tail(source, request.source, context, calls)
@@ -162,13 +164,13 @@ def find_archive(request: Request, context: Context, calls: Calls) -> ArrivedArc
         refusal = str(error)
         # `stat` returns a tail with the version of the archive, but without bytes.
         tail = calls.run("head", lambda: source.stat(request.source))
-    return ArrivedArchive(request, run_id(request, tail.pin, tail.modified), tail, refusal)
+    run = run_id(request, tail.pin, tail.modified)
+    return ArrivedArchive(request, run, tail, calls, refusal=refusal)
 
 
 def start_run(
     config: LambdaConfig,
     archive: ArrivedArchive,
-    calls: Calls,
     *,
     state: Next | None = None,
     report: Report | None = None,
@@ -178,7 +180,6 @@ def start_run(
     Args:
         config: the configuration of the environment.
         archive: the current version of the archive, and its run.
-        calls: the calls of this step; their retries end before the function times out.
         state: the state for the first round of a run that is already planned. Only the first
             execution needs it; later executions read the records.
         report: the FAILED report of the run to resume. Executions that began before the run failed
@@ -194,7 +195,7 @@ def start_run(
     )
     if name is not None:  # no execution is running
         # The run may have ended while the executions were looked up: read its report again.
-        latest = RunRecords.open(config.stores, run, calls).find_report()
+        latest = RunRecords.open(config.stores, run, archive.calls).find_report()
         is_final = latest is not None and latest.verdict is not Verdict.FAILED
         if not is_final and _start_execution(config, name, data):
             logger.info("run continues", execution=name)
@@ -306,9 +307,8 @@ def _start_current_version(request: Request, config: LambdaConfig, context: Cont
     without failing, if the archive is gone or cannot be read, or if the malware gate does not allow
     the version to be opened.
     """
-    calls = context.calls()
     try:
-        archive = find_archive(request, context, calls)
+        archive = find_archive(request, context)
     except AccessDeniedError:  # permission may be granted before the step is retried
         raise
     except StorageError as error:  # the store refuses even a HEAD
@@ -321,13 +321,13 @@ def _start_current_version(request: Request, config: LambdaConfig, context: Cont
         return
     pin = archive.tail.pin
     is_gated = bool(config.scan) and config.covers(request.source)
-    if is_gated and read_scan_tag(request.source, pin, config, calls) != CLEAN:
+    if is_gated and read_scan_tag(request.source, pin, config, archive.calls) != CLEAN:
         logger.info("the current version waits for its scan", source=str(request.source))
         return
-    report = RunRecords.open(config.stores, archive.run, calls).find_report()
+    report = RunRecords.open(config.stores, archive.run, archive.calls).find_report()
     check_same_archive(archive.run, request.source, pin, report)
     if report is None or report.verdict is Verdict.FAILED:
-        start_run(config, archive, calls, report=report)
+        start_run(config, archive, report=report)
 
 
 def extract_if_replaced(

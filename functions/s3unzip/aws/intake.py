@@ -36,7 +36,7 @@ The rules of a run whose records are in memory (`_MemoryRun`):
 import time
 from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 from aws_lambda_powertools.utilities.typing import LambdaContext
 from msgspec.structs import replace
@@ -125,7 +125,7 @@ def _handle_message(message: dict[str, Any], lambda_context: LambdaContext) -> b
         try:
             request = config.request(put.source.key, put.time)
             context = config.context(lambda_context, request)
-            _handle_put(put, request, Invocation(config, context, context.calls()), attempts)
+            _handle_put(put, request, config, context, attempts=attempts)
         except Exception as error:  # noqa: BLE001 - only this archive fails
             faults.append((error, logger.get_correlation_id()))  # the run's id, set by `bind_run`
         logger.set_correlation_id(None)  # the next line may be about another archive
@@ -134,15 +134,9 @@ def _handle_message(message: dict[str, Any], lambda_context: LambdaContext) -> b
     return not faults
 
 
-class Invocation(NamedTuple):
-    """The settings and the stores of this invocation, for one archive."""
-
-    config: LambdaConfig
-    context: Context  # context for the route of the archive
-    calls: Calls
-
-
-def _handle_put(put: ArchivePut, request: Request, invocation: Invocation, attempts: int) -> None:
+def _handle_put(
+    put: ArchivePut, request: Request, config: LambdaConfig, context: Context, *, attempts: int
+) -> None:
     """Extract the current version, or start its run; finish what earlier attempts left undone.
 
     Earlier attempts may have begun to extract an older version, which is gone: `end_run` is
@@ -152,31 +146,37 @@ def _handle_put(put: ArchivePut, request: Request, invocation: Invocation, attem
     Args:
         put: the archive, as identified by the event.
         request: the request for its run.
-        invocation: the current invocation of the function.
+        config: the configuration of the environment.
+        context: the context for the route of the archive.
         attempts: how many times the message has been received, including this time.
     """
     if put.scan is not None and not passes_scan(put.source, put.scan, put.threats):
         return
     # If the event is new, no earlier attempt has begun to extract the archive.
     is_new = attempts == 1 and time.time() - put.time < NEW_SECONDS
-    archive = find_archive(request, invocation.context, invocation.calls)
+    archive = find_archive(request, context)
     if archive is not None:
-        _handle_version(put, archive, invocation, is_new=is_new)
+        _handle_version(put, archive, config, context, is_new=is_new)
     is_current = archive is not None and not put.is_older(archive.tail)
     if is_new or is_current:  # no attempt for this event has begun to extract an older version
         return
-    has_report = _finish_older_runs(put, invocation, current_run=archive and archive.run)
+    has_report = _finish_older_runs(put, config, context, archive and archive.run)
     if archive is None or has_report:  # if necessary, `end_run` has extracted the current version
         return
     version = put.version_id or put.etag  # None: the event comes from `submit`, or was made by hand
     # `attempts` omits the attempts before a dead-letter queue; an event made by hand had none.
     if attempts > 1 or version is not None or put.sender.startswith(OWN_SENDERS):
         cause = f"{put.source} {put.time} {version or ''}"
-        extract_current_version(request, cause, invocation.config, invocation.context)
+        extract_current_version(request, cause, config, context)
 
 
 def _handle_version(
-    put: ArchivePut, archive: ArrivedArchive, invocation: Invocation, *, is_new: bool
+    put: ArchivePut,
+    archive: ArrivedArchive,
+    config: LambdaConfig,
+    context: Context,
+    *,
+    is_new: bool,
 ) -> None:
     """Extract the current version, or start, resume or end its run, if the malware gate allows it.
 
@@ -184,21 +184,20 @@ def _handle_version(
         is_new: whether this is the first delivery of a recent event.
     """
     if archive.refusal is not None:  # reported even if the malware gate would not allow the run
-        _report_unreadable(archive, archive.refusal, invocation)
+        _report_unreadable(archive, archive.refusal, config, context)
         return
-    if not _may_open(put, archive, invocation):
+    if not _may_open(put, archive, config):
         return
     bind_run(archive.run, str(put.source))  # all later log lines name the run
-    report = RunRecords.open(invocation.context.stores, archive.run, invocation.calls).find_report()
+    report = RunRecords.open(context.stores, archive.run, archive.calls).find_report()
     if report is None:
-        _begin_run(archive, invocation)
+        _begin_run(archive, config, context)
     else:
-        _resume_or_repeat_end(report, archive, invocation, is_new=is_new)
+        _resume_or_repeat_end(report, archive, config, context, is_new=is_new)
 
 
-def _may_open(put: ArchivePut, archive: ArrivedArchive, invocation: Invocation) -> bool:
+def _may_open(put: ArchivePut, archive: ArrivedArchive, config: LambdaConfig) -> bool:
     """Return whether the malware gate allows the current version to be opened; log it if not."""
-    config = invocation.config
     pin = archive.tail.pin
     if put.scan is not None and not put.is_of(pin):
         logger.info("the scan is of another version", source=str(put.source))
@@ -206,18 +205,19 @@ def _may_open(put: ArchivePut, archive: ArrivedArchive, invocation: Invocation) 
     # `_handle_put` has checked the scan in an event. Without a malware gate, no scan is needed.
     if put.scan is not None or not config.scan:
         return True
-    return passes_scan(put.source, read_scan_tag(put.source, pin, config, invocation.calls))
+    return passes_scan(put.source, read_scan_tag(put.source, pin, config, archive.calls))
 
 
-def _report_unreadable(archive: ArrivedArchive, refusal: str, invocation: Invocation) -> None:
+def _report_unreadable(
+    archive: ArrivedArchive, refusal: str, config: LambdaConfig, context: Context
+) -> None:
     """End the run of an archive as FAILED, because the store refuses to return its bytes.
 
     A HEAD has returned the version, so the run has an id.
     """
-    context = invocation.context
     run = archive.run
     bind_run(run, str(archive.request.source))
-    records = RunRecords.open(context.stores, run, invocation.calls)
+    records = RunRecords.open(context.stores, run, archive.calls)
     recorded = look_up_run(records)
     report = recorded.report
     # If the run has a plan, its execution settles it. A verdict other than FAILED is final.
@@ -225,19 +225,19 @@ def _report_unreadable(archive: ArrivedArchive, refusal: str, invocation: Invoca
         logger.info("run is known", run=run)
         return
     now = context.clock.now()
-    failed = report_unplanned(
-        run,
-        archive.request,
-        archive.tail.pin,
-        Stop(Verdict.FAILED, NOT_READABLE, refusal),
-        now=now,
-    )
+    stop = Stop(Verdict.FAILED, NOT_READABLE, refusal)
+    failed = report_unplanned(run, archive.request, archive.tail.pin, stop, now=now)
     report, is_first = write_report(failed, records, now, renderer=context)
-    end_run(report, invocation.config, context, is_first=is_first)
+    end_run(report, config, context, is_first=is_first)
 
 
 def _resume_or_repeat_end(
-    report: Report, archive: ArrivedArchive, invocation: Invocation, *, is_new: bool = False
+    report: Report,
+    archive: ArrivedArchive,
+    config: LambdaConfig,
+    context: Context,
+    *,
+    is_new: bool = False,
 ) -> None:
     """Resume a FAILED run; for any other verdict, repeat the steps that follow the report.
 
@@ -247,14 +247,16 @@ def _resume_or_repeat_end(
     """
     check_same_archive(report.run, archive.request.source, archive.tail.pin, report)
     if report.verdict is Verdict.FAILED:
-        start_run(invocation.config, archive, invocation.calls, report=report)
+        start_run(config, archive, report=report)
     elif is_new:
         logger.info("run is known", run=report.run)
     else:
-        end_run(report, invocation.config, invocation.context, is_first=False)
+        end_run(report, config, context, is_first=False)
 
 
-def _finish_older_runs(put: ArchivePut, invocation: Invocation, current_run: str | None) -> bool:
+def _finish_older_runs(
+    put: ArchivePut, config: LambdaConfig, context: Context, current_run: str | None
+) -> bool:
     """Repeat `end_run` for each report about an older version; return whether there are any.
 
     An earlier attempt may have stopped after it wrote the report. The id of a run begins with the
@@ -265,42 +267,41 @@ def _finish_older_runs(put: ArchivePut, invocation: Invocation, current_run: str
         current_run: the run of the current version, which is left out; None: the archive is gone.
     """
     upload_times = range(int(put.time) - UPLOAD_SECONDS, int(put.time) + CLOCK_SECONDS + 1)
-    find = partial(find_reports, put.source, invocation.context.stores, invocation.context.calls())
+    find = partial(find_reports, put.source, context.stores, context.calls())
     reports = [
         report
         for report in chain.from_iterable(map_ahead(find, upload_times, REPORT_READERS))
         if report.source == put.source.public and report.run != current_run
     ]
     for report in reports:
-        end_run(report, invocation.config, invocation.context, is_first=False)
+        end_run(report, config, context, is_first=False)
     return bool(reports)
 
 
-def _begin_run(archive: ArrivedArchive, invocation: Invocation) -> None:
+def _begin_run(archive: ArrivedArchive, config: LambdaConfig, context: Context) -> None:
     """Plan an archive; extract it if it is small, or else start an execution."""
-    config = invocation.config
-    settled = _plan_in_memory(archive, invocation.context, invocation.calls)
+    settled = _plan_in_memory(archive, context)
     if settled is None:  # an execution plans the run, or continues a plan of another invocation
-        start_run(config, archive, invocation.calls)
+        start_run(config, archive)
         return
     report = settled.report
     if report is None:
-        start_run(config, archive, invocation.calls, state=settled.next)
+        start_run(config, archive, state=settled.next)
     elif not settled.is_own:  # another invocation has ended the run
-        _resume_or_repeat_end(report, archive, invocation)
+        _resume_or_repeat_end(report, archive, config, context)
     else:
         # This invocation ended the run. In a brief run, a replacement of the archive is unlikely.
         is_brief = report.finished - report.started < BRIEF_SECONDS and not report.requests.retries
         end_run(
             report,
             config,
-            invocation.context,
+            context,
             check_replaced=not is_brief,
             is_first=settled.is_first,
         )
 
 
-def _plan_in_memory(archive: ArrivedArchive, context: Context, calls: Calls) -> Settled | None:
+def _plan_in_memory(archive: ArrivedArchive, context: Context) -> Settled | None:
     """Plan an archive if its directory is in its tail; if it is small, also extract and settle it.
 
     Returns the next round, or the report if the run has ended. Returns None if the state Plan must
@@ -314,7 +315,7 @@ def _plan_in_memory(archive: ArrivedArchive, context: Context, calls: Calls) -> 
         and archive.tail.pin.size <= context.tuning.max_direct_bytes
     ):
         run = _MemoryRun(archive, context, has_one_worker=True)
-        settled = run.begin(calls)
+        settled = run.begin()
         if run.is_small(settled):
             settled_run = run.write_records(run.work(settled))
             if settled_run is not None and settled_run.report is None:
@@ -322,7 +323,7 @@ def _plan_in_memory(archive: ArrivedArchive, context: Context, calls: Calls) -> 
             return settled_run
     # The archive is too large for this function. Discard any plan, and make one for many workers.
     run = _MemoryRun(archive, context, has_one_worker=False)
-    return run.write_records(run.begin(calls))
+    return run.write_records(run.begin())
 
 
 class _MemoryRun:
@@ -361,14 +362,10 @@ class _MemoryRun:
         """Return the records in memory, which belong to this run alone."""
         return self._memory
 
-    def begin(self, calls: Calls) -> Settled:
+    def begin(self) -> Settled:
         archive = self._archive
-        return begin_run(
-            archive.request,
-            self._context,
-            KnownArchive(archive.run, archive.tail.pin, archive.tail),
-            calls,
-        )
+        known_archive = KnownArchive(archive.run, archive.tail.pin, archive.tail)
+        return begin_run(archive.request, self._context, known_archive, archive.calls)
 
     def is_small(self, settled: Settled) -> bool:
         """Return whether the run is small enough for this function to extract the archive."""
