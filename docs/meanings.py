@@ -144,9 +144,9 @@ MEANINGS = {
     "Tuning.max_workers": "maximum number of concurrent tasks of one run; an environment sets "
     "`runs.max_workers` instead",
     "Tuning.min_worker_seconds": "estimated seconds of work that justify one more worker; 0: any "
-    "work; on one machine 2",
+    "work; on one machine 4",
     "Tuning.rate_headroom": "workers start for this multiple of `prefix_put_rate`, because S3 "
-    "raises the rate",
+    "raises the rate; on one machine 6",
     "Tuning.max_direct_members": "maximum number of members; 0: the state machine extracts every "
     "archive",
     "Tuning.batch_members": "maximum number of members in one batch",
@@ -155,7 +155,7 @@ MEANINGS = {
     "Tuning.nested_bytes": "maximum number of bytes written for nested archives",
     "Tuning.nested_members": "maximum number of members in the directories of nested archives",
     "Tuning.parts_in_flight": "number of concurrent parts of one multipart upload",
-    "Tuning.puts_in_flight": "number of concurrent PUTs of one worker",
+    "Tuning.puts_in_flight": "maximum number of concurrent PUTs of one worker; on one machine 100",
     "WorkSection.expire_days": "days after which a created bucket deletes the records of a run",
 }
 

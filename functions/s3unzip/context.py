@@ -8,7 +8,7 @@ from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
 from s3unzip.settings import Tuning
-from s3unzip.stores.calls import FIRST_CALLS, Calls
+from s3unzip.stores.calls import AimdLimiter, Calls
 from s3unzip.stores.fault_budget import FaultBudget
 from s3unzip.zip import Policy
 
@@ -84,7 +84,7 @@ class Context(Struct, frozen=True):
     connections: StoreConfig | None = None  # how to reach the stores, for records and commands
     max_cost: float | None = None  # maximum estimated cost of a run in dollars; None: no limit
     faults: FaultBudget | None = None  # shared by all calls of the process; None: a new budget
-    initial_concurrency: int = FIRST_CALLS  # initial number of concurrent paced requests
+    pace: AimdLimiter | None = None  # shared in the same way, by the calls to the destination
     archive_end: bytes = b""  # the last bytes of the run's archive, if they are in memory
     uploads: UploadNotes = UploadNotes()  # without notes, uploads are recognized by their keys
 
@@ -94,6 +94,8 @@ class Context(Struct, frozen=True):
             if self.progress is not None:
                 budget = FaultBudget(self.tuning.retry_seconds, warn=self.progress.trouble)
             force_setattr(self, "faults", budget)
+        if self.pace is None:
+            force_setattr(self, "pace", AimdLimiter(self.tuning.puts_in_flight))
 
     def calls(self) -> Calls:
         """Return an object that sends the requests of one step, counts them and retries them."""
@@ -101,6 +103,6 @@ class Context(Struct, frozen=True):
             self.clock,
             self.tuning.retry_seconds,
             self.tuning.puts_in_flight,
-            initial_concurrency=self.initial_concurrency,
             faults=self.faults,
+            pace=self.pace,
         )

@@ -287,7 +287,8 @@ def _task_seconds(task: Task, platform: Platform, tuning: Tuning, at_once: int) 
 def _put_seconds(task: Task, platform: Platform, tuning: Tuning) -> float:
     """Return the seconds that the PUTs of a batch take, with the concurrency in the settings."""
     mean_size = task.size / task.members
-    at_once = min(tuning.puts_in_flight, max(1, tuning.bytes_in_flight // max(1.0, mean_size)))
+    max_puts = max(1, tuning.bytes_in_flight // max(1.0, mean_size))
+    at_once = min(tuning.puts_at_once(task.members), max_puts)
     puts_per_connection = max(1.0, task.members / at_once)
     return (platform.latency + mean_size / platform.upload_rate) * puts_per_connection
 

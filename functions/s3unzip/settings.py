@@ -136,15 +136,15 @@ class Tuning(Struct, frozen=True):
     put_seconds: float = 0.030  # latency of one PUT
     member_seconds: float = 0.000_3  # CPU time for one small member
     prefix_put_rate: int = 3_500  # PUTs per second to one partitioned prefix
-    rate_headroom: float = 2.5  # start workers for this multiple of the rate, because S3 raises it
+    rate_headroom: float = 2.5  # S3 raises the rate: use workers for this multiple; locally 6
     max_workers: int = 1_000  # maximum number of concurrent tasks of one run
-    min_worker_seconds: float = 0.0  # estimated work that justifies a worker; 0: any; locally 2
+    min_worker_seconds: float = 0.0  # estimated work that justifies a worker; 0: any; locally 4
     max_few_tasks: int = 40  # a round with more tasks uses a Distributed Map; 0: every round does
     # direct runs: limits for archives that are extracted by the function that receives the event
     max_direct_members: int = 2_500  # 0: every archive is extracted by the state machine
     max_direct_bytes: int = 256 * MIB  # limit for the bytes read, and for the bytes written
     # extract
-    puts_in_flight: int = 32
+    puts_in_flight: int = 32  # PUTs of one worker; locally 100
     bytes_in_flight: int = 64 * MIB  # size of the members waiting for their PUT
     read_piece: int = 8 * MIB  # size of one range of a large member
     reads_ahead: int = 3  # number of ranges of a large member that are read before they are needed
@@ -160,11 +160,19 @@ class Tuning(Struct, frozen=True):
     # report
     failures_listed: int = 1_000  # maximum number in report.json; the outcomes contain all failures
 
+    def puts_at_once(self, members: int) -> int:
+        """Return the number of concurrent PUTs, each on its own connection, for small members."""
+        connections = max(CONNECTION_PAYS_PUTS, members // CONNECTION_PAYS_PUTS)
+        return max(1, min(self.puts_in_flight, connections, members))
+
 
 # Estimated work that justifies another worker process. A process takes 0.2 to 0.5 s of CPU time
-# before its first byte, and the estimate for small members (`put_seconds`) is five times their CPU
-# time.
-PROCESS_PAYS_SECONDS = 2.0
+# before its first byte, and the estimate for small members is twice their CPU time.
+PROCESS_PAYS_SECONDS = 4.0
+
+# A thread and its connection take 0.3 ms of CPU time to start, even without TLS. So above this
+# number of connections, each must carry at least this number of PUTs.
+CONNECTION_PAYS_PUTS = 32
 
 NUMBER_TYPES = {field.name: type(field.default) for field in fields(Tuning)}  # int or float
 MIN_VALUES = {  # zero is also allowed for the settings in `MAY_BE_ZERO`
@@ -188,7 +196,14 @@ MAX_VALUES = {
 
 def machine_tuning(processes: int) -> dict[str, int | float]:
     """Return the settings that differ from the defaults for `processes` workers on one machine."""
-    return {"max_workers": processes, "min_worker_seconds": PROCESS_PAYS_SECONDS}
+    return {
+        "max_workers": processes,
+        "min_worker_seconds": PROCESS_PAYS_SECONDS,
+        # At the latency `put_seconds`, one process sends about as many PUTs per second as S3
+        # accepts below one prefix (`prefix_put_rate`).
+        "puts_in_flight": 100,
+        "rate_headroom": 6.0,  # servers other than S3 have no rate for a prefix
+    }
 
 
 def make_tuning(changes: Mapping[str, object], base: Tuning | None = None) -> Tuning:

@@ -91,9 +91,6 @@ NEW_SECONDS = 600  # an older event comes from the dead-letter queue or was sent
 UPLOAD_SECONDS = 120
 REPORT_READERS = 16  # number of concurrent LISTs; each lists the runs of one second
 BRIEF_SECONDS = 1.0  # after a shorter run, nothing checks whether the archive was replaced
-# Number of concurrent PUTs at the beginning of a run in memory, which has only one worker. Each of
-# up to a thousand workers of the state machine begins with fewer.
-FIRST_PUTS = 16
 
 TASK_FAULTS: tuple[type[errors.S3UnzipError], ...] = (*ATTEMPT_FAULTS, errors.RunStoppedError)
 
@@ -355,7 +352,6 @@ class _MemoryRun:
             stores=self,  # the stores of the function, except that `run_store` is in memory
             archive_end=archive.tail.data,
             platform=context.platform and replace(context.platform, direct=has_one_worker),
-            initial_concurrency=FIRST_PUTS,
         )
 
     def run_store(self, run: str, calls: Calls | None = None) -> MemoryRunStore:  # noqa: ARG002 - as in `Stores`

@@ -139,7 +139,7 @@ def _estimate(
             tasks,
             platform,
             tuning,
-            workers=choose_workers(tasks, tuning),
+            workers=choose_workers(tasks, tuning, request.destination.store),
             sizes=[member.size for member in reading.index.selected],
         )
 

@@ -47,7 +47,7 @@ def extract_batch(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
     rows = _drop_existing(attempt, rows)
     writer = _Writer(attempt)
     pool = PutPool(
-        threads=min(tuning.puts_in_flight, max(1, len(rows))),
+        threads=tuning.puts_at_once(len(rows)),
         max_bytes=tuning.bytes_in_flight,
     )
     oversized: list[PlannedMember] = []

@@ -167,7 +167,7 @@ class Machine:
                 tasks,
                 describe_machine(request, self._config, self._workers.processes),
                 self.context.tuning,
-                workers=choose_workers(tasks, self.context.tuning),
+                workers=choose_workers(tasks, self.context.tuning, request.destination.store),
             ),
             max_cost,
             limit_name="max_cost",

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from s3unzip import rates
-from s3unzip.model import Task, TaskKind
+from s3unzip.model import StoreKind, Task, TaskKind
 from s3unzip.settings import MIB, Tuning
 from s3unzip.zip import Member
 from s3unzip.zip.records import FLAG_ENCRYPTED, METHOD_DEFLATE, METHOD_STORED
@@ -24,6 +24,10 @@ TASK_OVERHEAD = 0.15  # seconds for dispatch, outcomes and the first byte
 # Factor for the share of a batch. A batch contains only whole members, so it is often smaller than
 # its share; without the factor, there would be one batch too many.
 INLINE_SPARE = 1.05
+# Factor for the work that justifies a process if the destination is not a server. A process does
+# not wait for such a destination, so a second process helps sooner: 20,000 small members take 2.2 s
+# in one process and 1.1 s in two.
+CPU_BOUND_FACTOR = 5.0
 
 
 class Load(NamedTuple):
@@ -265,7 +269,7 @@ def order_tasks(tasks: Iterable[Task]) -> list[Task]:
     return large + [batch for first in range(stride) for batch in batches[first::stride]]
 
 
-def choose_workers(tasks: Sequence[Task], tuning: Tuning) -> int:
+def choose_workers(tasks: Sequence[Task], tuning: Tuning, destination: StoreKind) -> int:
     """Return the number of tasks to run concurrently, which is also the number of workers.
 
     The destination must accept the PUTs of all these tasks, and each worker must have enough work
@@ -276,10 +280,10 @@ def choose_workers(tasks: Sequence[Task], tuning: Tuning) -> int:
     seconds = sum(task.seconds for task in tasks)
     workers = min(tuning.max_workers, len(tasks))
     if puts and seconds:
-        worker_rate = puts / seconds  # average PUTs per second of one worker
-        workers = min(
-            workers, math.ceil(tuning.prefix_put_rate * tuning.rate_headroom / worker_rate)
-        )
+        max_rate = tuning.prefix_put_rate * tuning.rate_headroom  # PUTs per second
+        workers = min(workers, math.ceil(max_rate * seconds / puts))
     if tuning.min_worker_seconds:
+        if not destination.takes_s3_options:
+            seconds *= CPU_BOUND_FACTOR
         workers = min(workers, int(seconds / tuning.min_worker_seconds))
     return max(1, workers)

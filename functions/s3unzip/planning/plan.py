@@ -196,7 +196,7 @@ def _summarize(
         kinds={kind.value: count for kind, count in cutter.members_by_kind.items()},
         bytes_in=cutter.work.bytes_in,
         bytes_out=cutter.work.bytes_out,
-        workers=choose_workers(tasks, context.tuning),
+        workers=choose_workers(tasks, context.tuning, run.destination.store),
         longest_task=max((task.seconds for task in tasks), default=0.0),
         warnings=dict(index.warnings),
         started=run.created,

@@ -246,7 +246,7 @@ def _write_plan(plan: Plan, context: Context, calls: Calls) -> Settled:
     records.write_plan(replace(plan.summary, requests=calls.requests, stores=stores))
     if not tasks:  # the first round is empty, so it ends immediately
         return settle(Next(run.id, "few"), context)  # the value "few" is not used
-    return Settled(replace(_state_for_round(records, tasks, number=0, context=context), done=done))
+    return Settled(replace(_state_for_round(run, tasks, number=0, context=context), done=done))
 
 
 def resume(
@@ -402,7 +402,7 @@ def _finish_round(step: Step, plan: PlanSummary, results: Results, state: Next) 
     step.records.write_round(number, order_tasks(results.unfinished))
     return Settled(
         replace(
-            _state_for_round(step.records, results.unfinished, number, step.context),
+            _state_for_round(step.run, results.unfinished, number, step.context),
             done=results.done,
             idle=idle,
             requests=state.requests + step.calls.requests,
@@ -440,11 +440,9 @@ def _end_run(
     return Settled(Next(plan.run.id, "done"), report, is_first=is_first)
 
 
-def _state_for_round(
-    records: RunRecords, tasks: Sequence[Task], number: int, context: Context
-) -> Next:
+def _state_for_round(run: Run, tasks: Sequence[Task], number: int, context: Context) -> Next:
     """Return the state before a round; it contains the tasks unless there are many."""
-    workers = choose_workers(tasks, context.tuning)
+    workers = choose_workers(tasks, context.tuning, run.destination.store)
     if len(tasks) <= context.tuning.max_few_tasks:
-        return Next(records.run, "few", number, tuple(tasks), workers=workers)
-    return Next(records.run, "many", number, workers=workers)
+        return Next(run.id, "few", number, tuple(tasks), workers=workers)
+    return Next(run.id, "many", number, workers=workers)

@@ -3,9 +3,11 @@
 Rules:
 
 * Each `Calls` object belongs to one step (a plan, an attempt or a settling), and counts all its
-  requests. If a store throttles one thread, all threads of the step slow down.
-* All `Calls` objects of a process share one `FaultBudget`, so that the process waits only once for
-  a store that does not respond, and not once for each step.
+  requests.
+* All `Calls` objects of a process share one `AimdLimiter`. If a store throttles one thread, all
+  threads slow down, and the next step begins at the pace that the store accepts.
+* They also share one `FaultBudget`, so that the process waits only once for a store that does not
+  respond, and not once for each step.
 * A function passed as `call` makes one attempt. After a `ServiceFaultError` it is called again, so
   it must be safe to repeat. Any other `S3UnzipError` means that the store has responded, so the
   store works.
@@ -40,7 +42,7 @@ from s3unzip.zip import ByteRange
 S = TypeVar("S")
 T = TypeVar("T")
 _log = logging.getLogger("s3unzip.calls")
-FIRST_CALLS = 4  # concurrent paced calls at the beginning of a step
+FIRST_CALLS = 16  # concurrent paced calls at the beginning
 CUT = 0.7  # a throttled call multiplies the limit on concurrent calls by this factor
 WARN_AFTER = 2.0  # seconds without a successful call before the user is warned
 GATHER_SECONDS = 1.0  # after this time, even a piece of less than 1 MiB is passed on
@@ -68,9 +70,9 @@ class AimdLimiter:
     one. Only calls that began after the last cut can cause the next cut.
     """
 
-    def __init__(self, max_concurrency: int, initial_concurrency: int = FIRST_CALLS) -> None:
+    def __init__(self, max_concurrency: int) -> None:
         self._max_concurrency = max_concurrency
-        self.limit = min(max_concurrency, initial_concurrency)  # current maximum of `_active`
+        self.limit = min(max_concurrency, FIRST_CALLS)  # current maximum of `_active`
         self._active = 0  # number of calls that are running
         self._successes = 0  # successful calls since the limit last changed
         self._cuts = 0  # number of times that the limit was cut
@@ -117,9 +119,9 @@ class Calls:
     Args:
         clock: clock of the process.
         budget_seconds: time for which calls are retried; used only if `faults` is None.
-        at_once: maximum number of concurrent paced calls.
-        initial_concurrency: limit on these calls when the step begins (see `AimdLimiter`).
+        at_once: maximum number of concurrent paced calls; used only if `pace` is None.
         faults: budget shared by all calls of the process. If None, the step has its own budget.
+        pace: limiter shared by all calls of the process. If None, the step has its own limiter.
     """
 
     def __init__(
@@ -127,8 +129,8 @@ class Calls:
         clock: Clock,
         budget_seconds: float,
         at_once: int,
-        initial_concurrency: int = FIRST_CALLS,
         faults: FaultBudget | None = None,
+        pace: AimdLimiter | None = None,
     ) -> None:
         self._clock = clock
         self._faults = faults or FaultBudget(budget_seconds)
@@ -137,7 +139,7 @@ class Calls:
         self._ended = threading.Event()
         # If set, no call of this step is retried: the budget is spent, or the keys have expired.
         self._final_fault: ServiceFaultError | None = None
-        self.pace = AimdLimiter(at_once, initial_concurrency)
+        self.pace = pace or AimdLimiter(at_once)
 
     def run(self, kind: Kind, call: Callable[[], T], store: Store | None = None) -> T:
         """Return the result of `call`; retry while the budget lasts.

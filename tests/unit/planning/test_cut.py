@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from s3unzip import rates
 from s3unzip.errors import BudgetError, UsageError
 from s3unzip.estimate import PLAN_PUTS, Estimate, check_budget, estimate, estimate_archive
-from s3unzip.model import Location, Options, Request, Requests, Task, TaskKind
+from s3unzip.model import STORE_KINDS, Location, Options, Request, Requests, Task, TaskKind
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.planning.cut import (
     TASK_OVERHEAD,
@@ -82,12 +82,31 @@ def _cut(
     return cutter
 
 
-@pytest.mark.parametrize(("members", "workers"), [(1, 1), (2_000, 1), (6_000, 3), (100_000, 8)])
-def test_a_process_is_started_where_it_pays(members: int, workers: int) -> None:
+@pytest.mark.parametrize(
+    ("members", "scheme", "workers"),
+    [
+        (1, "s3", 1),
+        (2_000, "s3", 1),
+        (20_000, "s3", 1),
+        (100_000, "s3", 8),
+        (2_000, "file", 1),
+        (6_000, "file", 2),
+        (100_000, "file", 8),
+    ],
+)
+def test_a_process_is_started_where_it_pays(members: int, scheme: str, workers: int) -> None:
     """Small members of one machine: one process does 2,000, and eight do 100,000."""
     tuning = make_tuning(machine_tuning(8))
     cutter = _cut([(5_000, 11_000, 8)] * members, tuning, step=10_000)
-    assert choose_workers(cutter.tasks, tuning) == workers
+    assert choose_workers(cutter.tasks, tuning, STORE_KINDS[scheme]) == workers
+
+
+@pytest.mark.parametrize(
+    ("members", "puts"), [(0, 1), (5, 5), (200, 32), (2_000, 62), (9_000, 100)]
+)
+def test_a_connection_is_opened_where_it_pays(members: int, puts: int) -> None:
+    """Above 32 connections, each must carry 32 PUTs; a process on one machine has at most 100."""
+    assert make_tuning(machine_tuning(1)).puts_at_once(members) == puts
 
 
 @given(sizes)
@@ -311,7 +330,12 @@ def _tasks_of(*groups: Group) -> list[Task]:
 def _estimated(groups: list[Group], platform: Platform) -> Estimate:
     tasks = _tasks_of(*groups)
     return estimate_archive(
-        ASKED, tasks, platform, TUNING, workers=choose_workers(tasks, TUNING), sizes=()
+        ASKED,
+        tasks,
+        platform,
+        TUNING,
+        workers=choose_workers(tasks, TUNING, STORE_KINDS["s3"]),
+        sizes=(),
     )
 
 

@@ -12,12 +12,12 @@ import pytest
 
 from s3unzip.errors import ServiceFaultError, ThrottledError
 from s3unzip.model import Pin
-from s3unzip.stores.calls import CUT, AimdLimiter, Calls
+from s3unzip.stores.calls import CUT, FIRST_CALLS, AimdLimiter, Calls
 from s3unzip.stores.fault_budget import FIRST_DELAY, LONGEST_DELAY, FaultBudget, draw_delay
 from s3unzip.stores.ports import Clock, PinnedArchive, Tail
 from s3unzip.zip import ByteRange, Policy, drive, locate_directory
 from s3unzip.zip.directory import DirectoryLocation
-from tests.support.memory import ManualClock
+from tests.support.memory import ManualClock, World
 from tests.support.zips import Entry, Shape, build
 
 
@@ -40,13 +40,13 @@ SLOW_DOWN = ThrottledError("slow down")
     [
         (3, [(None, 0)], [3]),
         # Each success adds one place at the beginning, and none above the maximum.
-        (10, [(None, 0), (None, 1), (None, 5), (None, 100)], [4, 5, 10, 10]),
+        (30, [(None, 0), (None, 1), (None, 5), (None, 100)], [16, 17, 22, 30]),
         # After a cut as many successes as there are places add one; a failure that is no refusal
         # adds none.
         (
             100,
             [
-                (None, 16),
+                (None, 4),
                 (SLOW_DOWN, 1),
                 (None, 13),
                 (ServiceFaultError("no answer"), 1),
@@ -60,15 +60,15 @@ SLOW_DOWN = ThrottledError("slow down")
         (
             100,
             [
-                (None, 6),
+                (None, 4),
                 (SLOW_DOWN, 1),
-                (None, 6),
+                (None, 13),
                 (SLOW_DOWN, 1),
-                (None, 3),
+                (None, 8),
                 (None, 1),
                 (SLOW_DOWN, 9),
             ],
-            [10, 7, 7, 4, 4, 5, 1],
+            [20, 14, 14, 9, 9, 10, 1],
         ),
     ],
     ids=["a low maximum", "the beginning", "rounds", "cuts"],
@@ -79,6 +79,13 @@ def test_a_pace_follows_the_answers(
     """It begins with a few calls, grows with each success, and is cut by a refusal."""
     pace = AimdLimiter(maximum)
     assert [_end(pace, error, times) for error, times in ends] == limits
+
+
+def test_the_next_step_begins_at_the_pace_of_the_step_before() -> None:
+    """All calls of a process share one limiter; the first step raises it by one."""
+    context = World().context
+    context.calls().paced("put", lambda: 1)
+    assert context.calls().pace.limit == FIRST_CALLS + 1
 
 
 def test_calls_that_began_before_a_cut_say_nothing_new() -> None:
