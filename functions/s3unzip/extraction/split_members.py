@@ -28,7 +28,6 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from threading import Thread
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -56,7 +55,6 @@ from s3unzip.extraction.uploads import (
     check_whole,
     choose_part_size,
     complete_once,
-    copy_sizes,
     cut_evenly,
     upload_parts,
 )
@@ -70,6 +68,10 @@ from s3unzip.zip.values import WRAP
 
 SEGMENTS_AT_ONCE = 32  # number of records that are read or written concurrently
 SEGMENTS_AHEAD = 128  # maximum number of records in memory; each has up to 65 KiB
+
+# For each slice of a member: the numbers of the segments to inflate (none for a copy), and the
+# number of bytes that the slice contributes to the object.
+_Slices = list[tuple[list[int], int]]
 
 
 def scan_member(attempt: TaskAttempt, row: PlannedMember) -> None:
@@ -128,12 +130,6 @@ def _keep_first_read(data: MemberData) -> Callable[[int, int], Iterator[bytes | 
     return read
 
 
-class _SlicePlan(NamedTuple):
-    size: int  # number of bytes that the slice contributes to the object
-    parts: int  # number of parts in which the slice is uploaded
-    segments: tuple[int, ...] = ()  # numbers of the segments to inflate; empty for a copy
-
-
 def link_member(run_step: Step, tasks: Sequence[Task]) -> list[Task] | Outcome:
     """Begin the upload of a member; return the tasks of its slices.
 
@@ -155,32 +151,33 @@ def link_member(run_step: Step, tasks: Sequence[Task]) -> list[Task] | Outcome:
         data.check_after_data()
     except MemberError as error:
         return row.failed(error.finding)
-    if first_task.kind is TaskKind.COPY:
-        return _begin_slices(data, TaskKind.COPY, first_task, _plan_copies(run_step, row, tasks))
+    tuning = run_step.context.tuning
     try:
+        if first_task.kind is TaskKind.COPY:
+            slices: _Slices = [([], task.size) for task in tasks]
+            return _begin_slices(
+                data, TaskKind.COPY, first_task, slices, min_part=tuning.copy_part_bytes
+            )
         slices = _link_segments(run_step, row, first_task)
+        return _begin_slices(data, TaskKind.SLICE, first_task, slices, min_part=tuning.part_bytes)
     except ArchiveError:  # the segments do not form the member: streaming shows why
         return [_stream_task(first_task, row)]
-    return _begin_slices(data, TaskKind.SLICE, first_task, slices)
-
-
-def _plan_copies(run_step: Step, row: PlannedMember, copies: Sequence[Task]) -> list[_SlicePlan]:
-    """Return the slices of a stored member, one for each task in `copies`."""
-    limits = run_step.destination.part_limits
-    # Each slice may round up its number of parts, so reserve one part for each slice.
-    min_size = math.ceil(row.member.size / (limits.max_parts - len(copies)))
-    part_size = max(run_step.context.tuning.copy_part_bytes, min_size)
-    return [_SlicePlan(task.size, len(copy_sizes(task.size, part_size, limits))) for task in copies]
 
 
 def _begin_slices(
-    data: MemberData, kind: TaskKind, first_task: Task, slices: Sequence[_SlicePlan]
+    data: MemberData, kind: TaskKind, first_task: Task, slices: _Slices, *, min_part: int
 ) -> list[Task]:
     """Begin the upload of a member; return the tasks of its slices, the longest first.
 
     `first_task` is the first of the tasks that together scanned, or will copy, the whole member.
+    `min_part` is the usual size of a part in bytes; the limits of the store may require larger
+    parts.
     """
     row = data.row
+    limits = data.run_step.destination.part_limits
+    # Each slice may round up its number of parts, so reserve one part for each task.
+    reduced_limits = limits._replace(max_parts=limits.max_parts - first_task.parts)
+    part_size = choose_part_size(sum(size for _, size in slices), min_part, reduced_limits)
     upload_id = begin_upload(data.run_step, row).upload_id
     # Part of the ids of the tasks, so that slices of two uploads do not mix.
     upload_mark = f"{zlib.crc32(upload_id.encode()):08x}"
@@ -189,42 +186,43 @@ def _begin_slices(
     tasks: list[Task] = []
     offset = 0  # offset of the slice in the object
     number = 1  # number of its first part in the upload
-    for slice_number, plan in enumerate(slices):
+    for slice_number, (segments, size) in enumerate(slices):
+        # Round up, but not so far that a part is below the store's minimum.
+        parts = max(1, min(math.ceil(size / part_size), size // limits.min_bytes))
         tasks.append(
             replace(
                 first_task,
                 id=f"{kind}-{row.member.index:08d}-{slice_number:04d}-{upload_mark}",
                 kind=kind,
-                span=(offset, offset + plan.size),
-                size=plan.size,
-                seconds=round(seconds_per_byte * plan.size, 3),
+                span=(offset, offset + size),
+                size=size,
+                seconds=round(seconds_per_byte * size, 3),
                 part=slice_number,  # a part of the member; `Slice.parts` counts parts of the upload
                 parts=len(slices),
-                member=row.member.index,
                 slice=Slice(
                     upload_id=upload_id,
                     offset=offset,
                     first_number=number,
-                    parts=plan.parts,
+                    parts=parts,
                     data_start=data.data_range.start,
-                    segments=plan.segments,
+                    segments=tuple(segments),
                 ),
             )
         )
-        offset += plan.size
-        number += plan.parts
+        offset += size
+        number += parts
     return sorted(tasks, key=lambda task: -task.size)
 
 
-def _link_segments(run_step: Step, row: PlannedMember, first_scan: Task) -> list[_SlicePlan]:
+def _link_segments(run_step: Step, row: PlannedMember, first_scan: Task) -> _Slices:
     """Write the linked segments; return the slices that they form.
 
     Raises:
         DeflateError: the scanned segments do not form one stream.
         MemberError: the stream and the member differ in size.
     """
-    limits = run_step.destination.part_limits
-    groups = _group_segments(_write_linked(run_step, row, first_scan), limits.min_bytes)
+    min_bytes = run_step.destination.part_limits.min_bytes
+    groups = _group_segments(_write_linked(run_step, row, first_scan), min_bytes)
     total = sum(size for _, size in groups)
     # `has_size` also accepts a size that exceeds the declared one by a multiple of 4 GiB.
     if not row.member.has_size(total) or total > allowed_size(run_step, row.member):
@@ -234,31 +232,17 @@ def _link_segments(run_step: Step, row: PlannedMember, first_scan: Task) -> list
                 f"the segments have {total} bytes, but the directory declares {row.member.size}",
             )
         )
-    # Each slice may round up its number of parts (below), so reserve one part of the upload for
-    # each slice. There are at most as many slices as scans (`first_scan.parts`).
-    reduced_limits = limits._replace(max_parts=limits.max_parts - first_scan.parts)
-    part_size = choose_part_size(total, run_step.context.tuning.part_bytes, reduced_limits)
-    return [
-        # Round up, but not so far that a part is below the store's minimum.
-        _SlicePlan(
-            size,
-            parts=max(1, min(math.ceil(size / part_size), size // limits.min_bytes)),
-            segments=tuple(segments),
-        )
-        for segments, size in groups
-    ]
+    return groups
 
 
-def _group_segments(
-    linked: Iterable[tuple[int, deflate.LinkedSegment]], min_bytes: int
-) -> list[tuple[list[int], int]]:
-    """Group segments into slices; return the numbers of the segments and the size of each slice.
+def _group_segments(linked: Iterable[tuple[int, deflate.LinkedSegment]], min_bytes: int) -> _Slices:
+    """Group segments into slices.
 
     Each slice except the last has at least `min_bytes`, because only the last part of an upload may
     be smaller. Segments at the end that inflate to no bytes are left out: their scans have checked
     them, and they add nothing to the object.
     """
-    groups: list[tuple[list[int], int]] = []
+    groups: _Slices = []
     segments: list[int] = []
     size = 0
     for number, segment in linked:

@@ -247,11 +247,11 @@ def test_a_right_that_is_missing_is_in_the_report(method: str) -> None:
 def test_copies_by_several_tasks_have_no_more_parts_than_an_upload_may() -> None:
     """Each task rounds up its number of parts; their sum is within the store's limit."""
     world = World(
-        replace(SPLIT, copy_part_bytes=1_000),
+        replace(WHOLE, copy_task_bytes=5_200_000, copy_part_bytes=1_000),
         MemoryStores(out=MemoryBucket(part_limits=MemoryBucket.part_limits._replace(max_parts=10))),
     )
-    report = world.run(ARCHIVE)
-    world.assert_clean(report, **{"s.bin": CONTENT, "next": b"n"})
+    report = world.run(zips.build(zips.Entry("s.bin", CONTENT * 104)))
+    world.assert_clean(report, **{"s.bin": CONTENT * 104})
     assert 4 < report.requests.copy <= 10
 
 
