@@ -26,7 +26,7 @@ MEND_AND_RESUME = "Fix the cause, then continue: s3unzip resume RUN."
 NOT_FROM_CHECKS = {
     "access-denied": "A permission is missing, or a KMS key cannot be used.",
     "execution-failed": "The execution of the run failed or timed out.",
-    "exists": "The key exists with other content, and --on-conflict is never.",
+    "exists": "The key exists with other content, and the run has --on-conflict never.",
     "link-refused": "The web server does not return the archive for this link.",
     "not-readable": "The archive exists, but cannot be read.",
     "not-implemented": "The store does not implement this request.",
@@ -78,8 +78,9 @@ _ADVICE = {
     "high-ratio": NOTHING_TO_DO,
     "duplicate-name": "--exclude leaves members out, and --lenient writes the last member of each "
     "key, with a warning. If --key-template gives members the same key, use another one.",
-    "file-dir-prefix-conflict": "Nothing to do for S3, which keeps both. In a folder, a member "
-    "without content becomes the folder, and one with content fails (name-is-folder).",
+    "file-dir-prefix-conflict": "Nothing to do for S3, which keeps both. If the destination is "
+    "a folder on disk, a member without content is created as that folder, and a member with "
+    "content fails (name-is-folder).",
     "case-collision": "Use a destination that distinguishes upper and lower case, such as S3.",
     "unicode-collision": "Use a destination that distinguishes Unicode forms, such as S3.",
     "name-undecodable": "Give the right encoding with --encoding, such as cp437 or shift_jis.",

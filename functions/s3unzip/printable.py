@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 MANY_DOLLARS = 10.0  # from this amount on, cents are precise enough
 FEW_DOLLARS = 0.001  # below this amount, four decimals show at most one significant digit
-MAX_DECIMALS = 12  # maximum number of decimals of an amount in dollars
+MAX_DECIMALS = 12  # maximum number of decimal places in a dollar amount
 
 _IN_LINES = re.compile(r"[^\n\t]+")
 

@@ -21,7 +21,7 @@ from enum import StrEnum
 
 
 class Stage(StrEnum):
-    """A stage in the life of a split member, in chronological order."""
+    """The stages in the life of a split member, in chronological order."""
 
     SCAN = "scan"  # tasks find the member's segments
     LINK = "link"  # settling links the segments, starts the upload and creates the slices

@@ -160,7 +160,7 @@ def test_the_report_of_an_ended_run_is_shown(program: Program, run: str) -> None
     assert page.name == "report.html"
     assert "Completed." in page.read_text(encoding="utf-8")
     for words in ((), ("--failed",)):
-        program.run("resume", "latest", *words).ends(0, "already COMPLETED, nothing is left to do")
+        program.run("resume", "latest", *words).ends(0, "already COMPLETED; nothing is left to do")
     assert program.run("abort", "latest").out == (
         f"{run}: it has ended with verdict COMPLETED; 0 incomplete uploads dropped\n"
     )

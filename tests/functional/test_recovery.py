@@ -127,7 +127,7 @@ def test_after_a_start_of_the_machine_contents_are_read(
     for _ in range(2):
         ended = program.run("resume", "latest", "-w", "1").ends(0)
         assert (program.files("out") == whole) is restarted
-    ended.says("nothing is left to do; the destination is not compared", "s3unzip verify SRC DEST")
+    ended.says("nothing is left to do. The destination was not checked", "s3unzip verify SRC DEST")
 
 
 @pytest.mark.parametrize("restarted", [False, True])

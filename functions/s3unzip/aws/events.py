@@ -5,7 +5,7 @@ spaces as "+") and GuardDuty's scan result. Each of these may be wrapped in an S
 may also carry other S3 events, for example about deletions. These events start no runs.
 Outgoing: one EventBridge event per run.
 
-The rules of the malware gate (``ingest.scan``):
+Rules for the malware gate (``ingest.scan``):
 
 - The run of an archive is started by the result of its scan. S3's own event starts no run.
 - The result names the version that was scanned. Only this version is opened, and the run is pinned

@@ -1,4 +1,4 @@
-"""The function `plan`, which the state Plan calls for large directories and resumed runs."""
+"""The function `plan`, which the Plan state calls for large directories and resumed runs."""
 
 from typing import Any
 

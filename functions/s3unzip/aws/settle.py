@@ -1,8 +1,8 @@
-"""The function `settle`: the state Settle of a run, and the report after an execution has failed.
+"""The function `settle`: the Settle state of a run, and the report after an execution has failed.
 
 The rules:
 
-- The state Settle returns the next round, or ends the run. Settle may be repeated after a lost
+- The Settle state returns the next round, or ends the run. Settle may be repeated after a lost
   response, or run late for a stopped execution. In both cases, the recorded verdict remains.
 - EventBridge reports each failed, stopped or timed-out execution, perhaps twice, late or never.
   Therefore the report is dated to the end of the execution, and replaces neither a newer report

@@ -406,8 +406,8 @@ def _print_if_complete(run: str, run_list: RunList, arguments: Arguments) -> boo
     ):
         return False
     sys.stderr.write(
-        f"{report.run}: already COMPLETED, nothing is left to do; the destination is not compared: "
-        "s3unzip verify SRC DEST compares it with the archive\n"
+        f"{report.run}: already COMPLETED; nothing is left to do. The destination was not checked; "
+        "to compare it with the archive, run: s3unzip verify SRC DEST\n"
     )
     if arguments.json:
         print_json(report)

@@ -184,7 +184,9 @@ def explain_refusal(row: PlannedMember, run_step: Step) -> Outcome:
 
 def _fail_existing(row: PlannedMember) -> Outcome:
     return row.failed(
-        row.finding("exists", "the key exists with other content, and --on-conflict is never")
+        row.finding(
+            "exists", "the key exists with other content, and the run has --on-conflict never"
+        )
     )
 
 

@@ -272,7 +272,7 @@ def upload_parts(
         run_step: the step of the run.
         upload: the upload of the member.
         content: the stream of bytes.
-        sizes: sizes of the parts; further parts have the last of these sizes.
+        sizes: sizes of the first parts; any further part has the same size as the last one listed.
         first_number: number of the first part.
         offset: offset of the first part in the object.
     """
@@ -313,7 +313,7 @@ def _cut_parts(
 
     Args:
         content: the stream to cut.
-        sizes: sizes of the parts; further parts have the last of these sizes.
+        sizes: sizes of the first parts; any further part has the same size as the last one listed.
         at_once: maximum number of parts that are still in flight when the caller requests the next
             part.
     """
@@ -334,7 +334,8 @@ def _cut_parts(
             crc = crc32(fitting, crc)
             filled += len(fitting)
             data = data[len(fitting) :] or next(chunks, None)
-        # botocore accepts a bytearray, but not a memoryview, which the S3 destination must copy.
+        # botocore accepts a bytearray but not a memoryview, so the S3 destination would have to
+        # copy a memoryview.
         yield (buffer if filled == len(buffer) else view[:filled]), crc
         if data is None:
             return

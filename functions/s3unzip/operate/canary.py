@@ -65,8 +65,9 @@ def try_canary(runs: DeployedRuns, seconds: float) -> Iterator[CheckResult]:
 def _warn_if_gone(check: Callable[..., Answer], *arguments: float) -> Answer:
     """Return the answer of a check, or a warning if the archive, a member or a record is gone.
 
-    Somebody else may have deleted or moved it, so the environment may be in order. Expired keys of
-    the operator also lead to a warning, so that `Canary.remove` runs and names what remains.
+    Somebody else may have deleted or moved it, so the environment may be in order. If the
+    operator's keys have expired, this is also only a warning, so that `Canary.remove` still runs
+    and names what remains.
     """
     try:
         return check(*arguments)

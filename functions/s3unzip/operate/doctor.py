@@ -239,7 +239,7 @@ def check_machine(runs: DeployedRuns) -> Answer:
     )
     if status == "DELETING":  # until its last execution has ended
         raise NotFoundError("somebody has deleted the state machine")
-    return Answer(OK, "the state machine, which extracts larger archives, exists")
+    return Answer(OK, "the state machine for larger archives exists")
 
 
 def check_dead_letters(runs: DeployedRuns) -> Answer:

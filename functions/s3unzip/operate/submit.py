@@ -181,8 +181,8 @@ def find_missing(runs: DeployedRuns, since: float, names: Sequence[str] = ()) ->
     """Look up the run of every archive that was put since a given time.
 
     Sends one LIST per thousand objects, and one HEAD and one GET per archive. If the GET finds no
-    report, another GET checks whether the archive is split, one HEAD is sent for each part, and one
-    LIST looks for a run with another id, because the id depends on the settings.
+    report, another GET checks whether the archive is split, and one HEAD is sent for each part. The
+    run's id depends on the settings, so one LIST also looks for a run with another id.
 
     Args:
         runs: the runs of the environment.

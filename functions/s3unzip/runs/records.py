@@ -12,7 +12,7 @@ nested.jsonl       `NestedRun`, one per line
 report.json        `Report`; report.html shows it as a page
 =================  ===========================================================
 
-The rules of the records:
+Rules for the records:
 
 - Each step writes a record as a whole, and may write it again. One version of an archive always
   produces the same members, so two writers write the same record. No record is locked.
@@ -368,7 +368,8 @@ class RunRecords:
 
         Args:
             report: the new report.
-            over: the stored bytes that `look_up_report` returned; None: there was no report.
+            over: the stored report to overwrite, as the bytes that `look_up_report` returned; None
+                if there was no report.
 
         Raises:
             ConflictError: another writer has changed the record.

@@ -86,7 +86,7 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
         for prefix, message in _find_taken(records, prefixes).items()
     }
     findings[""] = Finding(
-        "nested-no-stem", "nothing is left of its name without .zip, so its members have no prefix"
+        "nested-no-stem", "its name is empty once .zip is removed, so its members have no prefix"
     )
     destination = context.stores.destination(run.destination)
     accepted: list[Outcome] = []

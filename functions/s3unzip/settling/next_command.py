@@ -43,7 +43,7 @@ def next_command(
             return _command_after_failures(report, environment, connections)
         case Verdict.FAILED if report.reason == "link-refused":  # `resume` would use the old link
             return repeat_command(report, connections, source="NEW-URL")
-        case Verdict.FAILED if report.reason != "not-implemented":  # that fault needs other options
+        case Verdict.FAILED if report.reason != "not-implemented":  # else, only other options help
             return continuation
         case Verdict.COMPLETED if report.archive_left:
             return continuation

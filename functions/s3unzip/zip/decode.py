@@ -200,7 +200,7 @@ def check_crc(member: Member, crc32: int) -> int:
     if crc32 != member.crc32:
         member.fail(
             "crc-mismatch",
-            f"the data has {crc32:08x}, but the directory declares {member.crc32:08x}",
+            f"the CRC-32 is {crc32:08x}, but the directory declares {member.crc32:08x}",
         )
     return crc32
 

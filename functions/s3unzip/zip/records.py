@@ -162,8 +162,8 @@ def walk_extras(block: bytes) -> Extras:
 class Sizes(Struct, frozen=True, gc=False):
     """The values in a header that a ZIP64 field can replace (4.5.3).
 
-    `lacks_value` is True if one of these values is a sentinel, and the ZIP64 field does not contain
-    the actual value.
+    `lacks_value` is True if one of these values is a sentinel whose actual value is missing from
+    the ZIP64 field.
     """
 
     size: int
