@@ -368,8 +368,7 @@ class RunRecords:
 
         Args:
             report: the new report.
-            over: the stored report to overwrite, as the bytes that `look_up_report` returned; None
-                if there was no report.
+            over: bytes of the report to overwrite, from `look_up_report`; None if there was none.
 
         Raises:
             ConflictError: another writer has changed the record.
