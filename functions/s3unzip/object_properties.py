@@ -133,19 +133,19 @@ class ObjectProperties(Struct, frozen=True, omit_defaults=True):
             _check_header(f"content type of {glob!r}:", kind)
             _refuse_if_any(
                 f"content type {kind!r}",
-                {
-                    "its glob is empty; '**' matches all members": not glob,
-                    "not a media type, such as text/csv": not _TYPE.fullmatch(kind),
-                },
+                [
+                    (not glob, "its glob is empty; '**' matches all members"),
+                    (not _TYPE.fullmatch(kind), "not a media type, such as text/csv"),
+                ],
             )
             compile_glob(glob)  # raises `UsageError` if it is not a glob
         _check_metadata(self.metadata)
         check_tags(self.tags)
 
 
-def _refuse_if_any(subject: str, reasons: Mapping[str, bool]) -> None:
-    """Raise `UsageError` with the first reason that applies."""
-    for reason, is_true in reasons.items():
+def _refuse_if_any(subject: str, faults: Sequence[tuple[bool, str]]) -> None:
+    """Raise `UsageError` with the reason of the first fault whose condition is True."""
+    for is_true, reason in faults:
         if is_true:
             raise UsageError(f"{subject}: {reason}")
 
@@ -168,15 +168,27 @@ def _check_metadata(metadata: Mapping[str, str]) -> None:
     for name, value in metadata.items():
         _refuse_if_any(
             f"metadata {name!r}",
-            {  # each message, and whether it applies
-                "s3unzip writes it itself; choose another name": name.lower() in RESERVED_METADATA,
-                "is an HTTP header; cache control, content types and the storage class have "
-                "options of their own": name.lower() in HTTP_HEADERS,
-                "a name consists of a-z, 0-9, '.', '_' and '-'; S3 keeps names in "
-                "lower case": not _METADATA_NAME.fullmatch(name),
-                "the value must be printable ASCII, without spaces at its ends": bool(value)
-                and not _PRINTABLE.fullmatch(value),
-            },
+            [
+                (
+                    name.lower() in RESERVED_METADATA,
+                    "s3unzip writes it itself; choose another name",
+                ),
+                (
+                    name.lower() in HTTP_HEADERS,
+                    (
+                        "is an HTTP header; cache control, content types and the storage class "
+                        "have options of their own"
+                    ),
+                ),
+                (
+                    not _METADATA_NAME.fullmatch(name),
+                    "a name consists of a-z, 0-9, '.', '_' and '-'; S3 keeps names in lower case",
+                ),
+                (
+                    bool(value) and not _PRINTABLE.fullmatch(value),
+                    "the value must be printable ASCII, without spaces at its ends",
+                ),
+            ],
         )
     size = sum(len(name) + len(value) for name, value in metadata.items())
     max_size = MAX_METADATA_BYTES - OWN_METADATA_BYTES
@@ -193,15 +205,27 @@ def check_tags(tags: Mapping[str, str]) -> None:
         raise UsageError(f"tags: {len(tags)} are given; an object can have at most {MAX_TAGS}")
     for key, value in tags.items():
         refused = "".join(c for c in key + value if not c.isalnum() and c not in TAG_PUNCTUATION)
-        length = len(value)
         _refuse_if_any(
             f"tag {key[:MAX_TAG_KEY]!r}",
-            {
-                f"its key must have 1 to {MAX_TAG_KEY} characters": not 0 < len(key) <= MAX_TAG_KEY,
-                f"its value has {length} characters; S3 allows {MAX_TAG_VALUE}": length
-                > MAX_TAG_VALUE,
-                "keys that begin with aws: are reserved for AWS": key.lower().startswith("aws:"),
-                f"S3 takes no {refused[:1]!r} in a tag; it takes letters, digits, "
-                "spaces and + - = . _ : / @": bool(refused),
-            },
+            [
+                (
+                    not 0 < len(key) <= MAX_TAG_KEY,
+                    f"its key must have 1 to {MAX_TAG_KEY} characters",
+                ),
+                (
+                    len(value) > MAX_TAG_VALUE,
+                    f"its value has {len(value)} characters; S3 allows {MAX_TAG_VALUE}",
+                ),
+                (
+                    key.lower().startswith("aws:"),
+                    "keys that begin with aws: are reserved for AWS",
+                ),
+                (
+                    bool(refused),
+                    (
+                        f"S3 takes no {refused[:1]!r} in a tag; it takes letters, digits, spaces "
+                        "and + - = . _ : / @"
+                    ),
+                ),
+            ],
         )

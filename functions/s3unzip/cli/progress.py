@@ -172,7 +172,7 @@ class RunDisplay(Progress):
             if self._phase == VERIFYING and done:
                 return _figures_of_verify(counts, done / elapsed)
             title = PHASE_TITLES.get(self._phase, self._phase)
-            # While large members are scanned, others are extracted, so the share grows.
+            # Only these two phases have a share: during a scan, other members are extracted.
             if plan is None or self._phase not in {"scan", EXTRACTING}:
                 return Figures(title, None, note=self.note)
             # `bytes_done` and `work` are sums of `PlannedMember.work`: compressed bytes and a

@@ -227,7 +227,7 @@ def make_cutter(request: Request, reading: Reading, context: Context) -> TaskCut
 
 
 def cut_and_encode(reading: Reading, cutter: TaskCutter) -> Iterator[bytes]:
-    """Pass the selected members to the cutter, and yield their rows in chunks of several lines.
+    """Pass the selected members to the cutter, and yield their rows, many lines at a time.
 
     The rows are tuples with the fields of a `PlannedMember`, because tuples are faster to create:
     for a million members, each microsecond per member adds a second.
@@ -237,16 +237,16 @@ def cut_and_encode(reading: Reading, cutter: TaskCutter) -> Iterator[bytes]:
     has_plain_keys = reading.template.plain
     encode_rows = msgspec.json.Encoder().encode_lines
     position = 0  # offset in members.jsonl
-    while chunk := list(itertools.islice(members, ROWS_AT_ONCE)):
+    while next_members := list(itertools.islice(members, ROWS_AT_ONCE)):
         # If each key is the prefix followed by the path, a row is a tuple with only the member.
-        rows: Iterator[tuple[object, ...]] = zip(chunk)
+        rows: Iterator[tuple[object, ...]] = zip(next_members)
         if not has_plain_keys:
-            rows = ((member, key_of(member.path)) for member in chunk)
+            rows = ((member, key_of(member.path)) for member in next_members)
         lines = encode_rows(rows)  # one line per row, because JSON escapes the newlines in names
-        starts = list(
-            itertools.accumulate(map(len, lines.splitlines(keepends=True)), initial=position)
-        )
-        cutter.add(chunk, starts)
-        position = starts[-1]  # where the last row ends
+        row_lengths = map(len, lines.splitlines(keepends=True))
+        # Where each row begins and, as the last offset, where the last row ends.
+        row_bounds = list(itertools.accumulate(row_lengths, initial=position))
+        cutter.add(next_members, row_bounds)
+        position = row_bounds[-1]
         yield lines
     cutter.end_batch(position)

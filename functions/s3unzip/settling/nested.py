@@ -177,18 +177,19 @@ def nested_requests(run: Run, report: Report, context: Context) -> Iterator[Requ
     budget = first_budget(context.tuning)
     own_budget = run.options.nested_budget
     if own_budget is not None:
-        # The outer run has subtracted this archive already, so undo that part of `subtract_run`.
+        # `subtract_run` also subtracts this archive itself. The outer run has done so already, when
+        # it computed `share`, so restore the number of archives.
         budget = replace(subtract_run(own_budget, report, context), archives=own_budget.archives)
-    archives, refused = find_nested(run, context, budget.archives)
+    accepted, refused = find_nested(run, context, budget.archives)
     if refused:
         RunRecords.open(context.stores, run.id, context.calls()).write_nested(refused)
-    shares = max(1, len(archives))  # 1 avoids a division by zero
+    shares = max(1, len(accepted))  # 1 avoids a division by zero
     share = Budget(
-        (budget.archives - len(archives)) // shares,  # without these archives themselves
+        (budget.archives - len(accepted)) // shares,  # without these archives themselves
         budget.members // shares,
         budget.size // shares,
     )
-    for outcome in archives:
+    for outcome in accepted:
         yield nested_request(run, outcome.key, share)
 
 

@@ -354,21 +354,21 @@ def _reduce_record(
 def read_results_to_resume(step: Step, plan: PlanSummary) -> Results:
     """Read the results of a run that is resumed, and abort the uploads that killed workers left.
 
-    `s3unzip abort` and lifecycle rules also abort uploads of split members. The slices of such a
-    member would fail, and one task would have to stream it. To avoid this, the slices are removed,
-    and settling links the member again.
+    The upload of a split member may be missing, because `s3unzip abort` or a lifecycle rule has
+    aborted it. Without the upload, the slices of the member would fail, and one task would have to
+    stream the member. To avoid this, these slices are removed, and settling links the member again.
     """
     results = read_results(step, plan)
-    aborted = _find_aborted(step, results)
-    if aborted:
-        _take_slices_back(step, aborted)
+    missing = _find_missing_uploads(step, results)
+    if missing:
+        _take_slices_back(step, missing)
         results = read_results(step, plan)
     abort_leftover_uploads(step, results.large, results.uploads)
     return results
 
 
-def _find_aborted(step: Step, results: Results) -> dict[str, int]:
-    """Return the index of the member for each upload that was aborted although slices remain.
+def _find_missing_uploads(step: Step, results: Results) -> dict[str, int]:
+    """Return the index of the member for each upload that is missing although slices remain.
 
     Uploads whose slices have all ended are not looked up here: they may be complete, which
     `finish_member` checks.
@@ -384,21 +384,21 @@ def _find_aborted(step: Step, results: Results) -> dict[str, int]:
     }
 
 
-def _take_slices_back(step: Step, aborted: Mapping[str, int]) -> None:
-    """Remove the slices of aborted uploads from all rounds, so that settling links members again.
+def _take_slices_back(step: Step, missing: Mapping[str, int]) -> None:
+    """Remove the slices of missing uploads from all rounds, so that settling links members again.
 
-    `aborted` maps the id of each upload to the index of its member. A task whose slice was removed
+    `missing` maps the id of each upload to the index of its member. A task whose slice was removed
     is in the stage `LINK` (`Task.stage`), unless it is the only task of its member. Such a task is
     deleted: the scans of the member suffice for linking.
     """
     for number in step.records.list_rounds():
         tasks: list[Task] = []
         for task in step.records.read_round(number):
-            if task.slice is None or task.slice.upload_id not in aborted:
+            if task.slice is None or task.slice.upload_id not in missing:
                 tasks.append(task)
             elif task.parts > 1:
-                # Use the index in `aborted`: that of a damaged task may be wrong.
-                tasks.append(replace(task, slice=None, member=aborted[task.slice.upload_id]))
+                # Use the index in `missing`: that of a damaged task may be wrong.
+                tasks.append(replace(task, slice=None, member=missing[task.slice.upload_id]))
         step.records.write_round(number, tasks)
 
 

@@ -161,7 +161,8 @@ def _check_bucket(text: str, bucket: str) -> None:
     )
     arn = re.match(_ARN, bucket)
     if arn is not None:
-        if not arn["region"]:  # a multi-Region access point: `split_bucket` cuts ARNs of buckets
+        # Without a region, it is a multi-Region access point: `split_bucket` replaces bucket ARNs.
+        if not arn["region"]:
             unsupported_kind = OTHER_BUCKETS[".mrap"]
         elif unsupported_kind is None:
             unsupported_kind = OTHER_ARNS.get(arn["service"])

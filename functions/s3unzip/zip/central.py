@@ -81,7 +81,7 @@ class _HeaderForm(NamedTuple):
     disk: int
     mode: int | None  # Unix mode bits
     is_encrypted: bool
-    is_folder: bool  # the attributes declare a directory
+    declares_folder: bool  # whether the attributes declare a directory
     findings: tuple[tuple[str, str], ...]  # codes and messages; used only for a file
 
 
@@ -120,7 +120,7 @@ def _read_form(raw: bytes) -> _HeaderForm:
         disk=disk,
         mode=(is_unix and mode) or None,  # 0 means that the writer declared no mode
         is_encrypted=is_encrypted,
-        is_folder=bool(file_type == stat.S_IFDIR or is_dos_folder),
+        declares_folder=bool(file_type == stat.S_IFDIR or is_dos_folder),
         findings=tuple(findings),
     )
 
@@ -222,8 +222,8 @@ class DirectoryReader:
             mtime = read_dos_time(dos_time)
         name = self._read_name(form, extras)
         creates_folder = False  # also False for a directory with content that becomes a file
-        # A name without a trailing slash must be valid, or empty (the destination folder itself).
-        if name.is_directory or (form.is_folder and name.failure in (None, "name-empty")):
+        # The attributes alone make a directory only if the name is valid or empty.
+        if name.is_directory or (form.declares_folder and name.failure in (None, "name-empty")):
             is_empty = _is_empty(form, crc32, sizes)
             creates_folder = self._check_folder(name, sizes, is_empty=is_empty)
             if is_empty:  # ignore the declared sizes
@@ -253,8 +253,8 @@ class DirectoryReader:
             kind = FOLDER if name.path else SKIPPED_FOLDER  # without a path: the destination itself
         self._table.add(kind, member)
         if self._fault is not None:  # a failed folder or an invalid name has no key
-            kind = KEYLESS if creates_folder or name.failure else FAILED
-            self._table.fail_header(member.index, *self._fault, kind=kind)
+            failed_kind = KEYLESS if creates_folder or name.failure else FAILED
+            self._table.fail_header(member.index, *self._fault, kind=failed_kind)
 
     def _check_file(self, form: _HeaderForm, extras: Extras, member: Member) -> Member:
         """Check the name, the compression and the sizes of a file.
@@ -277,10 +277,12 @@ class DirectoryReader:
             self._wrapped_bytes += member.compressed_size
             size = wrapped.guess_size(member.size, member.compressed_size)
             member = replace(member, size=size, flags=member.flags | FLAG_WRAPPED)
-        # A member without encryption whose two sizes are equal can fail only the check of the size
-        # limit.
-        has_equal_sizes = member.size == member.compressed_size and member.cipher is None
-        if not has_equal_sizes or member.size > self._policy.limits.member_size:
+        # Without a cipher, a member whose sizes are equal and within the limit passes these checks.
+        if (
+            member.cipher is not None
+            or member.size != member.compressed_size
+            or member.size > self._policy.limits.member_size
+        ):
             self._check_sizes(form, member)
         return member
 

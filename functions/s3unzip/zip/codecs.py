@@ -222,13 +222,14 @@ class _StreamChain:
         self._input = memoryview(data)
 
     def pull(self, max_length: int) -> Buffer:
-        while not self._stream.eof or self._start_next():  # until no other stream follows
-            if self._stream.needs_input and not self._input:
-                break
+        while True:
+            if self._stream.eof:
+                self._start_next()
+            if self._stream.eof or (self._stream.needs_input and not self._input):
+                return b""  # no other stream follows, or more input is needed
             output = self._decompress(max_length)
             if output:
                 return output
-        return b""
 
     def _decompress(self, max_length: int) -> Buffer:
         """Pass the next slice of input to the stream, if it needs input; return its output."""
@@ -251,8 +252,8 @@ class _StreamChain:
             self._input = self._slice_and_rest[first_unused:]
         return output
 
-    def _start_next(self) -> bool:
-        """Skip padding; start the next stream if there is one; return whether it was started.
+    def _start_next(self) -> None:
+        """Skip padding, and start the next stream if there is one.
 
         Input that is shorter than a magic number is kept until the next `push`. Any other input is
         dropped and counted.
@@ -261,11 +262,9 @@ class _StreamChain:
             self._input = self._input[len(self._padding) :]
         if self._input[: self._magic_length] in self._magics:
             self._stream = self._start()
-            return True
-        if len(self._input) >= self._magic_length:
+        elif len(self._input) >= self._magic_length:
             self._dropped_bytes += len(self._input)
             self._input = memoryview(b"")
-        return False
 
 
 def _fail(member: Member, error: Exception) -> NoReturn:
@@ -308,8 +307,8 @@ class _LzmaStream:
         if self._stream is None:
             return len(self._input) < _LZMA_HEADER_LENGTH
         # Some writers add an end marker without declaring it. liblzma accepts such a marker only if
-        # the input is not cut inside the marker. Therefore, before the last byte of output, wait
-        # until the rest of the input, or enough of it for a marker, has arrived.
+        # the input is not cut inside the marker. So before the last byte of output, wait until no
+        # input is missing, or until the bytes that have arrived contain any marker completely.
         may_reach_marker = self._output_left <= 1 and not self._declares_marker
         if may_reach_marker and self._missing_input > 0 and len(self._input) < _MAX_MARKER:
             return True

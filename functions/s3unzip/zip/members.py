@@ -99,10 +99,10 @@ class HeaderTable:
         self._paths[number] = _pack_path(cut_name(member.path))
 
     def leave_out(self, number: int, max_bytes: int) -> None:
-        """Mark a member as not selected; shorten its name if it is longer than `max_bytes`."""
+        """Mark a member as not selected, or drop a failed one; shorten a name over `max_bytes`."""
         if self.kinds[number] == SELECTED:
             self.kinds[number] = UNSELECTED
-        else:  # a failed member that is not selected is not reported
+        else:  # the member has failed; it is not reported, because it is not selected
             self.drop(number)
         if utf8_length(self.path(number)) > max_bytes:
             self.shorten_name(number)

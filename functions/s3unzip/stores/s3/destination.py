@@ -654,7 +654,8 @@ def _is_written(stored: StoredObject, body: Buffer, facts: ObjectFacts) -> bool:
     """
     return (
         stored.size == memoryview(body).nbytes
-        and stored.crc32 == _parse_crc(facts.metadata.get(CRC_KEY, ""))  # both from metadata
+        # The CRC-32 in the metadata of the stored object, and in the metadata that was sent.
+        and stored.crc32 == _parse_crc(facts.metadata.get(CRC_KEY, ""))
         and stored.checksum in {None, zlib.crc32(body)}
     )
 

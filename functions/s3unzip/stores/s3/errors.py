@@ -291,19 +291,20 @@ def _read_botocore(error: Exception) -> ServerAnswer:
             _element_text(fields.get("Message")),
             _element_text(metadata.get("RequestId")),
         )
-    message = str(error).partition("\n")[0][:300]
-    if not isinstance(
+    unreachable = ""
+    if isinstance(  # the client could not connect
         error,
         exceptions.ConnectTimeoutError
         | exceptions.EndpointConnectionError
         | exceptions.ProxyConnectionError
         | exceptions.SSLError,
     ):
-        return ServerAnswer(None, "", message)
-    reason = str(error.kwargs["error"])
-    if "failed: 407" in reason:  # "Tunnel connection failed: 407", from the proxy
-        return ServerAnswer(407, "", "")
-    return ServerAnswer(None, "", message, unreachable=_why_unreachable(reason))
+        reason = str(error.kwargs["error"])
+        if "failed: 407" in reason:  # "Tunnel connection failed: 407", from the proxy
+            return ServerAnswer(407, "", "")
+        unreachable = _why_unreachable(reason)
+    message = str(error).partition("\n")[0][:300]
+    return ServerAnswer(None, "", message, unreachable=unreachable)
 
 
 def _element_text(element: object) -> str:
@@ -377,15 +378,18 @@ def _is_wrong_setting(error: Exception) -> bool:
     if not isinstance(error, botocore_errors()):  # an empty tuple if botocore is not imported
         return False
     from botocore import exceptions
+    from botocore.parsers import ResponseParserError
 
     # The network or the server causes these exceptions. All others come from wrong settings.
     faults = (
+        ResponseParserError,
+        exceptions.ClientError,
         exceptions.ConnectionError,
         exceptions.FlexibleChecksumError,
         exceptions.HTTPClientError,
         exceptions.IncompleteReadError,
     )
-    return isinstance(error, exceptions.BotoCoreError) and not isinstance(error, faults)
+    return not isinstance(error, faults)
 
 
 def is_misplaced(answer: ServerAnswer) -> bool:
