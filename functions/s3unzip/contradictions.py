@@ -31,7 +31,7 @@ def check_options(
 
     Args:
         options: the options of a run.
-        destination: the destination of the run; None: not known yet.
+        destination: the destination of the run; None if it is not known yet.
         naming: returns the name of an option for the message.
 
     Raises:
@@ -122,9 +122,9 @@ def check_access(
 
     Args:
         access: a `StoreConfig`, which this module cannot import.
-        source: the archive; None: not known yet.
-        destination: the destination; None: there is none, or it is not known yet.
-        after_success: the action on the archive after its run; None: there is no action.
+        source: the archive; None if it is not known yet.
+        destination: the destination; None if there is none, or if it is not known yet.
+        after_success: the action on the archive after its run; None if there is no action.
     """
     # The name of each option on the command line, keyed by field.
     words = {option.field: option.word for option in read_options(type(access))}

@@ -559,7 +559,7 @@ class PlannedMember(Struct, frozen=True, array_like=True, gc=False):
         Args:
             status: `EXTRACTED` or `UNCHANGED`.
             size: the size of the object in bytes, or None if it is the size of the member.
-            etag: the ETag of the object, without quotes; None: not known.
+            etag: the ETag of the object, without quotes; None if it is not known.
         """
         return Outcome(
             index=self.member.index,
@@ -640,7 +640,7 @@ class Outcome(Struct, frozen=True, omit_defaults=True, gc=False):
     reason: str | None = None  # code of a check or of an error from a service
     message: str | None = None
     offset: int | None = None
-    etag: str | None = None  # the ETag of the PUT, without quotes; None: not known
+    etag: str | None = None  # the ETag of the PUT, without quotes; None if unknown
 
 
 class Part(Struct, frozen=True, omit_defaults=True):
@@ -649,7 +649,7 @@ class Part(Struct, frozen=True, omit_defaults=True):
     number: int  # counted from 1
     etag: str
     size: int
-    crc32: int | None = None  # CRC-32 of the bytes of the part; None: not known
+    crc32: int | None = None  # CRC-32 of the bytes of the part; None if unknown
     checksum_crc32: str | None = None  # in the form that Complete requires (base64)
 
 

@@ -115,8 +115,8 @@ class Verification(Struct, frozen=True):
 
     Attributes:
         verdict: EQUAL, or DIFFERENT if an object is missing, different or extra.
-        members: number of objects that should exist; `equal`: how many of them are equal to their
-            members.
+        members: number of objects that should exist; `equal` is the number of those that are equal
+            to their members.
         refused: number of members that no run extracts, because a check of the directory refused
             them.
         proofs: number of equal objects by evidence: record, checksum, read, metadata, size.

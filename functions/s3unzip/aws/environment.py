@@ -167,7 +167,7 @@ class LambdaConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
         Args:
             invocation: the context that Lambda passes to the handler.
-            run: the run whose route and options apply; None: the settings of the environment itself
+            run: the run whose route and options apply; if None, those of the environment itself
                 apply.
         """
         settings = run or self.environment_defaults

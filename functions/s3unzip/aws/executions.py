@@ -216,13 +216,13 @@ def next_execution_name(
     Args:
         config: the configuration of the environment.
         run: the id of the run.
-        since: when the run was known to have failed, in Unix seconds; 0: it has not failed. Earlier
+        since: when the run was known to have failed, in Unix seconds; 0 if it has not. Earlier
             executions have ended or are about to end, so they do not count as running.
         failed_number: the number of the execution that failed. Later executions may have begun
             before it failed, for example if it was redriven. So executions with higher numbers
             count as running even if they began before `since`. The default, which no number
             exceeds, means that no execution failed.
-        archive: the archive to which every execution must belong; None: this is not checked.
+        archive: the archive to which every execution must belong; None skips this check.
 
     Raises:
         UsageError: there are too many executions, or one belongs to another archive.

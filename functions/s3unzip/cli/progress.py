@@ -166,27 +166,25 @@ class RunDisplay(Progress):
         with self._lock:
             counts = Counter(self.counts)
             plan = self.plan
+            phase = self._phase
             now = time.monotonic()
             elapsed = max(now - self._phase_start, 1e-3)
             done = counts["extracted"] + counts["unchanged"] + counts["failed"]
-            if self._phase == VERIFYING and done:
+            if phase == VERIFYING and done:
                 return _figures_of_verify(counts, done / elapsed)
-            title = PHASE_TITLES.get(self._phase, self._phase)
+            title = PHASE_TITLES.get(phase, phase)
             # Only these two phases have a share: during a scan, other members are extracted.
-            if plan is None or self._phase not in {"scan", EXTRACTING}:
+            if plan is None or phase not in {"scan", EXTRACTING}:
                 return Figures(title, None, note=self.note)
             # `bytes_done` and `work` are sums of `PlannedMember.work`: compressed bytes and a
             # constant for each member.
             share = min(1.0, max(0.0, counts["bytes_done"] / max(1, plan.work)))
-            # The share does not include scanned bytes, so it does not show when a scan will end.
-            has_estimate = (
-                self._phase == EXTRACTING and elapsed >= MIN_SECONDS and MIN_SHARE <= share < 1
-            )
             earlier = self._remember(_Moment(now, share, done))
         interval = max(now - earlier.time, 1e-3)
         speed = (share - earlier.share) / interval  # fraction of the run per second
         remaining = ""
-        if has_estimate and speed > 0:
+        # The share does not include scanned bytes, so it does not show when a scan will end.
+        if phase == EXTRACTING and elapsed >= MIN_SECONDS and MIN_SHARE <= share < 1 and speed > 0:
             remaining = f"about {show_seconds((1 - share) / speed)} left"
         rate = ""
         if earlier.time < now:  # the first call in a phase has no earlier moment

@@ -162,8 +162,8 @@ def stream_whole(attempt: TaskAttempt, row: PlannedMember, room: int | None = No
     Args:
         attempt: the attempt that notes the outcome.
         row: the member.
-        room: number of bytes that the parts must be able to hold; None: the size of the object. If
-            the member `is_wrapped` and its object turns out to be larger, the object is uploaded
+        room: number of bytes that the parts must be able to hold; None for the size of the object.
+            If the member `is_wrapped` and its object turns out to be larger, the object is uploaded
             again.
     """
     # The member may have been read before: count its bytes and warnings from the start.

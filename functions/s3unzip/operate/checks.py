@@ -139,8 +139,8 @@ def _check_location(
     Args:
         runs: the runs of the environment.
         bucket: the name of the bucket.
-        owner: the account that should own the bucket; None: the account of the stack; `ANY_OWNER`:
-            any account.
+        owner: the account that should own the bucket. None stands for the account of the stack, and
+            `ANY_OWNER` for any account.
         consequence: a clause about what a different owner causes, for the end of the message.
         advice: what to do about a different owner.
         other_region: the status if the bucket is in another region; by default a warning, because
@@ -175,7 +175,7 @@ def check_rights(runs: DeployedRuns, defaults: RunDefaults | None = None) -> Ans
 
     Args:
         runs: the runs of the environment.
-        defaults: the defaults of a route; None: the defaults of the environment itself.
+        defaults: the defaults of a route; None for the defaults of the environment itself.
 
     The policies of the roles are simulated. If another account owns the bucket, the bucket policy
     must also allow each role. If only the owner may read that policy, the answer is a warning.
@@ -338,7 +338,7 @@ def _compare_encryption(
         runs: the runs of the environment.
         bucket: the name of the bucket.
         setting: the setting that contains `key`, for the advice.
-        key: the ARN of the key that is set for the bucket; None: no key is set.
+        key: the ARN of the key that is set for the bucket; None if no key is set.
     """
     try:
         rules = runs.ask(
@@ -373,7 +373,7 @@ def check_secret(
 
     Args:
         runs: the runs of the environment.
-        defaults: the defaults of a route; None: the defaults of the environment itself.
+        defaults: the defaults of a route; None for the defaults of the environment itself.
         setting: the setting that contains the name of the secret.
     """
     secret = (defaults or runs.config.environment_defaults).options.password_ref

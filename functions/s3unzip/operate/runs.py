@@ -168,7 +168,7 @@ class DeployedRuns(RunList):
 
         Args:
             request: ``service:Operation``; ``service`` is the prefix of the service's IAM actions.
-            path: the fields and indexes that lead to the part; empty: the whole response.
+            path: the fields and indexes that lead to the part; empty for the whole response.
             region_of: the ARN of a resource that may be in a region other than the stack's.
             parameters: the arguments of the operation.
         """
@@ -198,7 +198,7 @@ class DeployedRuns(RunList):
 
         Args:
             kind: a CloudFormation resource type, such as "AWS::Lambda::Function".
-            logical: prefixes of logical IDs in the template; empty: any ID matches.
+            logical: prefixes of logical IDs in the template; if empty, any ID matches.
 
         Raises:
             NotFoundError: the stack has no such resource, for example because it is being deleted.

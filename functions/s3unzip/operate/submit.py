@@ -187,7 +187,7 @@ def find_missing(runs: DeployedRuns, since: float, names: Sequence[str] = ()) ->
     Args:
         runs: the runs of the environment.
         since: a time in Unix seconds; archives that were uploaded earlier are excluded.
-        names: keys, prefixes or globs of archives; empty: all archives that the environment covers.
+        names: keys, prefixes or globs of archives; if empty, all archives of the environment.
     """
     with ThreadPoolExecutor(LOOKUPS, thread_name_prefix="missing") as pool:
         answers = list(  # for each archive: `RUNNING`, an `Unsettled`, or None if it is settled

@@ -155,7 +155,7 @@ def _fill(text: str, values: dict[str, str]) -> str:
 
 
 def selector(options: Options) -> Callable[[str], bool] | None:
-    """Return a function that tests whether a path is selected; None: every path is selected."""
+    """Return a function that tests whether a path is selected; None if every path is selected."""
     strip = options.strip_components
     if not (options.include or options.exclude or options.names or strip):
         return None

@@ -212,7 +212,7 @@ def read_snapshot(
 
     Args:
         records: the records of the run.
-        earlier: the previous snapshot; None: nothing was read yet.
+        earlier: the previous snapshot; None if nothing was read yet.
         max_failures: the maximum number of new failures to return.
 
     Raises:

@@ -100,9 +100,9 @@ class TaskAttempt(Step):
         Args:
             row: the member.
             seconds: the duration of the PUT or the Complete request.
-            size: the size of the object in bytes; None: the size of the member.
-            etag: the ETag in the store's response, without quotes; None: the response contained no
-                ETag.
+            size: the size of the object in bytes; None for the size of the member.
+            etag: the ETag in the store's response, without quotes; None if the response
+                contained no ETag.
         """
         self.put_seconds.append(seconds)
         if self.first_object_time is None:

@@ -106,9 +106,9 @@ def repeat_command(
 
     Args:
         report: the report of the run.
-        connections: how the stores of the run are reached; None: by the defaults.
+        connections: how the stores of the run are reached; None for the defaults.
         more_options: options that the run did not have.
-        source: the word that stands for the archive in the command; None: its location.
+        source: the word that stands for the archive in the command; None for its location.
     """
     arguments = ["s3unzip", "run", source or str(report.source), str(report.destination)]
     arguments += _list_options(report.options)

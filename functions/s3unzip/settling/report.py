@@ -147,7 +147,7 @@ def make_report(
         step: the step that settles the run.
         plan: the plan of the run.
         results: the results of all rounds.
-        stop: why the run ends early; None: nothing stopped it.
+        stop: why the run ends early; None if nothing stopped it.
         requests: the requests of the earlier settling steps.
         rounds: the number of rounds of the run.
     """
@@ -179,7 +179,7 @@ def make_report(
 
 
 def _explain_missing(run: Run, results: Results, stop: Stop | None, missing: int) -> Stop | None:
-    """Return why a run is incomplete; None: all members have final outcomes."""
+    """Return why a run is incomplete; None if all members have final outcomes."""
     if not (missing or results.must_begin_anew):  # a stop is then irrelevant
         return None
     if stop is not None:  # a run that must begin anew always has a stop
@@ -222,8 +222,8 @@ def write_report(
         records: the records of the run.
         outdated_until: when the step that makes the report began to read the records, in Unix
             seconds. An equal verdict replaces a report only if that report was finished by then.
-        looked_up: the result of `RunRecords.look_up_report`; None: the report is read here.
-        renderer: the context that renders the page; None: no page is written.
+        looked_up: the result of `RunRecords.look_up_report`; if None, the report is read here.
+        renderer: the context that renders the page; if None, no page is written.
         reopened: whether a user resumed the run to extract the failed members again.
 
     Returns:
