@@ -526,7 +526,7 @@ class Next(Struct, frozen=True, omit_defaults=True):
     tasks: tuple[Task, ...] = ()  # the tasks of the round, if there are few
     workers: int = 1  # number of concurrent tasks
     done: int = 0  # tasks ended and members recorded before this round
-    idle: int = 0  # number of consecutive rounds before this one without any progress
+    idle: int = 0  # number of consecutive rounds without progress before this one
     reopened: bool = False  # whether a user resumed the run to extract its failed members again
     requests: Requests = Requests()  # the requests of all settling steps so far
 
@@ -745,7 +745,7 @@ class Report(Struct, frozen=True, omit_defaults=True):
         warnings: number of tolerated findings, by code.
         bytes_in, bytes_out: number of bytes read from the archive, and number of bytes written.
         requests: number of requests to stores, by kind.
-        cost: cost in dollars, computed from the counted requests. None: not computed.
+        cost: cost in dollars, computed from the counted requests; None if it was not computed.
         started, finished: times in Unix seconds. `plan_seconds` is the duration of the plan, and
             `task_seconds` is the sum of the durations of all tasks.
         run: the id by which the command line finds the records of the run.

@@ -108,8 +108,8 @@ _EMPTY_FIXED_BLOCK = _header_field(0b010, 3) + _END_OF_FIXED_BLOCK
 
 # An empty, non-final dynamic block. It is 91 bits long, an odd number. The code-length code has two
 # one-bit codes: 0 for symbol 1, and 1 for symbol 18. With this code the block declares two one-bit
-# literal/length codes, for symbol 0 and for the end of the block, and one one-bit distance code.
-# Every library accepts this distance code, although it is incomplete.
+# literal/length codes, for symbol 0 and for the end of the block, and a single distance code of one
+# bit. Every library accepts this distance code, although it is incomplete.
 _EMPTY_DYNAMIC_BLOCK = (
     _header_field(0b100, 3)  # not final, dynamic
     + _header_field(0, 5)  # 257 literal/length codes

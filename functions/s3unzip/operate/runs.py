@@ -373,7 +373,8 @@ class DeployedRuns(RunList):
         if recorded.report is not None and recorded.report.verdict is Verdict.REJECTED:
             raise NotFoundError(
                 f"{run}: the archive was refused ({recorded.report.reason}), so nothing remains to "
-                "resume; fix the archive or change the setting that refuses it, and upload it again"
+                "resume; fix the archive or change the setting that refuses it, then upload the "
+                "archive again"
             )
         data = json.dumps({"run": run, "failed": failed})
         if recorded.run_or_report is None:  # neither a readable plan nor a report contains it

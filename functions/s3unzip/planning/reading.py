@@ -91,8 +91,8 @@ def read_directory(
         request: the archive, the destination and the options.
         context: the context of this process.
         calls: the object that sends, counts and retries the requests.
-        template: builds the keys of the members; no two keys may be equal. None: the template in
-            the options.
+        template: builds the keys of the members; no two keys may be equal. None stands for
+            the template in the options.
 
     Raises:
         RejectedError: the archive is refused.

@@ -294,7 +294,7 @@ def _parse(url: str) -> Url:
     """
     parsed = parse_url(url)
     if parsed.scheme not in PORTS or not parsed.host:
-        raise LocationValueError("not a URL of HTTP")
+        raise LocationValueError("not an HTTP or HTTPS URL")
     if parsed.port is None:
         return parsed._replace(port=PORTS[parsed.scheme])
     return parsed

@@ -308,7 +308,7 @@ class _LzmaStream:
             return len(self._input) < _LZMA_HEADER_LENGTH
         # Some writers add an end marker without declaring it. liblzma accepts such a marker only if
         # the input is not cut inside the marker. So before the last byte of output, wait until no
-        # input is missing, or until the bytes that have arrived contain any marker completely.
+        # input is missing, or until at least `_MAX_MARKER` bytes have arrived.
         may_reach_marker = self._output_left <= 1 and not self._declares_marker
         if may_reach_marker and self._missing_input > 0 and len(self._input) < _MAX_MARKER:
             return True

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 COMMON_REGION = re.compile(r"(af|ap|ca|eu|il|me|mx|sa|us)-(gov-)?[a-z]+-[0-9]")
 _USER = re.compile(r"(?<=://)[^/?#]*@")
 _DNS_NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
-_IP_ADDRESS = re.compile(r":|(^|\.)[0-9]+$")  # IPv6 has colons; IPv4 ends with a number
+_IP_ADDRESS = re.compile(r":|(^|\.)[0-9]+$")  # an IPv6 address, or the end of an IPv4 address
 
 
 class AwsSession:
