@@ -9,7 +9,7 @@
     +- VerdictError                 exit 1  not COMPLETED; raised only by `Report.raise_for_verdict`
     +- ArchiveError                         the archive's bytes are wrong; carries a Finding
     |  +- RejectedError             exit 3  the directory is broken or ambiguous
-    |  +- MemberError               exit 1  one member is bad, the others are not
+    |  +- MemberError               exit 1  one member is bad; the others are not
     |  +- DeflateError              exit 1  the deflate core cannot join or inflate a stream
     +- StorageError                 exit 6  an object store refuses, and a retry cannot help
     |  +- SourceChangedError        exit 4  the archive is no longer the one that was planned

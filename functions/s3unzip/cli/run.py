@@ -180,7 +180,7 @@ def _list_decisions(
                 f"{printable_name(decision.key)}{detail}\n"
             )
     totals = ", ".join(f"{count:,} {action}" for action, count in counts.items())
-    sys.stderr.write(f"dry run, nothing is written: {totals or 'no members'}\n")
+    sys.stderr.write(f"dry run; nothing is written: {totals or 'no members'}\n")
     return int(counts["fail"] > 0 or counts["refuse"] > 0)
 
 

@@ -195,7 +195,7 @@ class Canary:
                 f"delete every object in {self._archive} and {destination} whose key contains "
                 f"{self._token}",
             )
-        remains = ", nothing is left"
+        remains = "; nothing is left"
         if keep_run:
             remains = f"; {RUNS}{self._run or '...'}, if it exists, is kept for diagnosis"
         return Answer(OK, f"{show_count(count, 'object')} deleted{remains}")

@@ -341,7 +341,7 @@ class DeployedRuns(RunList):
         number, state = self._find_last_execution(run)
         if state is None:
             return {}
-        # Only a Distributed Map creates a Map Run; a small round with few tasks has none.
+        # Only a Distributed Map creates a Map Run; a round with few tasks has none.
         maps = self.ask(
             "states:ListMapRuns", "mapRuns", executionArn=self._arn(execution_name(run, number))
         )

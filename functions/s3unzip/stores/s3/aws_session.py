@@ -238,7 +238,7 @@ class AwsSession:
             )
 
     def renew_refused_keys(self, response: Any, attempts: int, **_: object) -> int | None:
-        """Look for other keys if a service has refused the keys; return 0 (s) to retry at once.
+        """Look for other keys if a service has refused the keys; return 0 seconds to retry at once.
 
         botocore calls this after each attempt, as a handler of its event ``needs-retry``.
 
