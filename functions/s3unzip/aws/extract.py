@@ -21,12 +21,14 @@ class TaskInput(Struct, frozen=True):
 
 
 @lambda_function
-def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
+def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
     """Extract the members of a task; after an error, the state machine retries the task."""
     task_input = convert_input(event, TaskInput)
     bind_run(task_input.run)
     run = _read_run(task_input.run)
-    measure_task(run_task(run, task_input.task, load_config().context(context, run)))
+    context = load_config().context(invocation, run)
+    report = run_task(run, task_input.task, context)
+    measure_task(report)
     return {}
 
 

@@ -127,8 +127,7 @@ def runs(arguments: Arguments) -> int:
         try:
             listed = _list_run(recent, run_list)  # None: the run has no plan yet
         except UnreadableRecordError as error:  # a record is damaged or from another version
-            folder = f"{run_list.work_location}runs/{recent.run}/"
-            warn(f"{folder}: {error}")
+            warn(f"{run_list.work_location}runs/{recent.run}/: {error}")
             state = RUNNING if recent.state == RUNNING else "UNREADABLE"
             listed = replace(recent, state=state)
         if listed is not None and arguments.json:
