@@ -213,9 +213,8 @@ def verify(  # noqa: PLR0913 - options of a public function
             partial(RunRecords.open, context.stores), runs_of_archive(config.work, request.source)
         )
     written = None if deep else read_written(records, target, warn)  # None if every object is read
-    return verify_objects(
-        request, context, Effort(at_once, max_listed, deep=deep), written, each=each, warn=warn
-    )
+    effort = Effort(at_once, max_listed, deep=deep)
+    return verify_objects(request, context, effort, written, each=each, warn=warn)
 
 
 def verify_objects(

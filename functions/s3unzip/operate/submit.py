@@ -431,8 +431,7 @@ def _send_batch(client: Any, queue: str, messages: Sequence[dict[str, str]]) -> 
         if attempt:
             # Wait for a random time. Its maximum doubles with each attempt.
             time.sleep(random.uniform(0, min(LONGEST_WAIT, 0.1 * 2**attempt)))  # noqa: S311
-        response = client.send_message_batch(QueueUrl=queue, Entries=messages)
-        refused = response.get("Failed", [])
+        refused = client.send_message_batch(QueueUrl=queue, Entries=messages).get("Failed", [])
         if not refused:
             return
         ids = {refusal["Id"] for refusal in refused}
