@@ -34,7 +34,7 @@ from s3unzip.runs.step import stop_for
 from s3unzip.settings import KIB, Tuning, make_tuning
 from s3unzip.settling.loop import (
     KnownArchive,
-    Settled,
+    StepResult,
     begin_run,
     settle,
     settle_failed,
@@ -257,7 +257,7 @@ def _damage_object(
         objects[key].body = data
 
 
-def go_on_aws(world: World, settled: Settled, request: Request) -> Report:
+def go_on_aws(world: World, settled: StepResult, request: Request) -> Report:
     """Do the rounds of a run as the state machine does, whose failure EventBridge tells."""
     run = settled.next.run
     pin = world.buckets.source(request.source).stat(request.source).pin

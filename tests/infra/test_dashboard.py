@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from infra import bundle, reasons
 from s3unzip import errors, model, rates
 from s3unzip.aws.executions import INLINE_ROUNDS
-from s3unzip.aws.telemetry import measure_archive, metrics
+from s3unzip.aws.telemetry import add_archive_metrics, metrics
 from s3unzip.settings import MAX_VALUES, METRICS, NAMESPACE, SERVICE
 from s3unzip.settling.loop import MAX_IDLE_ROUNDS
 from tests.infra.conftest import Synthesized
@@ -154,7 +154,7 @@ def test_the_last_runs_have_what_the_functions_log(
 ) -> None:
     """Each column of the table is a field of the line that ends a run."""
     caplog.set_level(logging.INFO, SERVICE)
-    measure_archive(replace(reports.REPORT, cost=0.25))
+    add_archive_metrics(replace(reports.REPORT, cost=0.25))
     metrics.clear_metrics()
     (record,) = caplog.records
     (columns,) = re.findall(

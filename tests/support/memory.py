@@ -49,7 +49,7 @@ from s3unzip.model import (
 from s3unzip.pricing import Platform
 from s3unzip.runs.records import RunRecords
 from s3unzip.settings import KIB, Tuning
-from s3unzip.settling.loop import Settled, begin_run, resume, settle
+from s3unzip.settling.loop import StepResult, begin_run, resume, settle
 from s3unzip.stores import Stores, archives, listing
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.config import StoreConfig
@@ -490,7 +490,7 @@ class World:
         """Continue a run; assert what some fields of the report are."""
         return check_fields(self.finish(resume(run, self.context, failed=failed)), expected)
 
-    def finish(self, step: Settled, before: Callable[[Task], object] | None = None) -> Report:
+    def finish(self, step: StepResult, before: Callable[[Task], object] | None = None) -> Report:
         """Do rounds until the run ends; a task that fails is in the next round."""
         while step.report is None:
             records = self.records(step.next.run)

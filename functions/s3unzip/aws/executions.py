@@ -36,7 +36,7 @@ from msgspec.structs import replace
 
 from s3unzip.aws.environment import LambdaConfig, open_client
 from s3unzip.aws.events import CLEAN, publish_run_event, read_scan_tag
-from s3unzip.aws.telemetry import bind_run, logger, measure_archive, measure_source
+from s3unzip.aws.telemetry import add_archive_metrics, add_source_metrics, bind_run, logger
 from s3unzip.context import Context
 from s3unzip.errors import (
     AccessDeniedError,
@@ -288,7 +288,7 @@ def end_run(
         logger.info("nested archives", started=len(requests))
     if check_replaced:
         extract_if_replaced(report, config, context)
-    measure_archive(report, is_first=is_first)
+    add_archive_metrics(report, is_first=is_first)
     publish_run_event(open_client("events"), config, report)
     if report.archive_left:
         try:
@@ -297,7 +297,7 @@ def end_run(
             logger.exception("the report cannot be written again")
         else:
             if finished.after_success is not None:
-                measure_source(finished.after_success)
+                add_source_metrics(finished.after_success)
 
 
 def _start_current_version(request: Request, config: LambdaConfig, context: Context) -> None:

@@ -7,7 +7,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from msgspec import Struct
 
 from s3unzip.aws.environment import convert_input, load_config
-from s3unzip.aws.telemetry import bind_run, lambda_function, measure_task
+from s3unzip.aws.telemetry import add_task_metrics, bind_run, lambda_function
 from s3unzip.extraction.task import run_task
 from s3unzip.model import Run, Task
 from s3unzip.runs.records import RunRecords
@@ -28,7 +28,7 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
     run = _read_run(task_input.run)
     context = load_config().context(invocation, run)
     report = run_task(run, task_input.task, context)
-    measure_task(report)
+    add_task_metrics(report)
     return {}
 
 

@@ -3,7 +3,7 @@
 One request returns the end of an archive, with its version and size. A small archive is planned,
 extracted and settled immediately, by the same code as any other run, but with its records in
 memory. A larger archive is extracted by the state machine. It is planned here if its directory is
-in the bytes that were read; otherwise the state Plan reads the directory.
+in the bytes that were read; otherwise the Plan state reads the directory.
 
 The rules:
 
@@ -21,7 +21,7 @@ The rules:
   without publishing its event. When the message is redelivered, the steps after the report of that
   run are repeated, and the newest version is compared with the destination.
 
-The rules of a run whose records are in memory (`_MemoryRun`):
+Rules for a run whose records are in memory (`_MemoryRun`):
 
 - The records stay in memory until the function stops working on the run. It then writes them, the
   outcomes before the report. Records of another invocation are replaced only if the verdict of that
@@ -61,11 +61,11 @@ from s3unzip.aws.executions import (
 )
 from s3unzip.aws.telemetry import (
     add_metrics,
+    add_plan_metrics,
+    add_task_metrics,
     bind_run,
     lambda_function,
     logger,
-    measure_plan,
-    measure_task,
 )
 from s3unzip.context import Context
 from s3unzip.extraction.task import ATTEMPT_FAULTS, run_task
@@ -73,7 +73,7 @@ from s3unzip.model import Report, Request, Stop, TaskKind, Verdict
 from s3unzip.rates import DIRECT_MEMBER_BYTES
 from s3unzip.run_ids import check_same_archive
 from s3unzip.runs.records import OUTCOMES, PAGE, REPORT, RunRecords
-from s3unzip.settling.loop import KnownArchive, Settled, begin_run, look_up_run, settle
+from s3unzip.settling.loop import KnownArchive, StepResult, begin_run, look_up_run, settle
 from s3unzip.settling.nested import has_nested
 from s3unzip.settling.report import (
     NOT_READABLE,
@@ -96,7 +96,7 @@ TASK_FAULTS: tuple[type[errors.S3UnzipError], ...] = (*ATTEMPT_FAULTS, errors.Ru
 
 
 @lambda_function
-def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
+def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
     """Handle each message of a batch; return the ids of the messages that SQS must redeliver.
 
     The format of the response is described in the Lambda developer guide ("Handling errors for an
@@ -107,12 +107,12 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         "batchItemFailures": [
             {"itemIdentifier": message["messageId"]}
             for message in event["Records"]
-            if not _handle_message(message, context)
+            if not _handle_message(message, invocation)
         ]
     }
 
 
-def _handle_message(message: dict[str, Any], lambda_context: LambdaContext) -> bool:
+def _handle_message(message: dict[str, Any], invocation: LambdaContext) -> bool:
     """Handle each archive in one message; return False if SQS must redeliver the message."""
     attempts = int(message["attributes"]["ApproximateReceiveCount"])
     config = load_config()
@@ -121,7 +121,7 @@ def _handle_message(message: dict[str, Any], lambda_context: LambdaContext) -> b
     for put in puts:
         try:
             request = config.request(put.source.key, put.time)
-            context = config.context(lambda_context, request)
+            context = config.context(invocation, request)
             _handle_put(put, request, config, context, attempts=attempts)
         except Exception as error:  # noqa: BLE001 - only this archive fails
             faults.append((error, logger.get_correlation_id()))  # the run's id, set by `bind_run`
@@ -277,14 +277,14 @@ def _finish_older_runs(
 
 def _begin_run(archive: ArrivedArchive, config: LambdaConfig, context: Context) -> None:
     """Plan an archive; extract it if it is small, or else start an execution."""
-    settled = _plan_in_memory(archive, context)
-    if settled is None:  # an execution plans the run, or continues a plan of another invocation
+    recorded = _plan_in_memory(archive, context)
+    if recorded is None:  # an execution plans the run, or continues a plan of another invocation
         start_run(config, archive)
         return
-    report = settled.report
+    report = recorded.report
     if report is None:
-        start_run(config, archive, state=settled.next)
-    elif not settled.is_own:  # another invocation has ended the run
+        start_run(config, archive, state=recorded.next)
+    elif not recorded.is_own:  # another invocation has ended the run
         _resume_or_repeat_end(report, archive, config, context)
     else:
         # This invocation ended the run. In a brief run, a replacement of the archive is unlikely.
@@ -294,14 +294,14 @@ def _begin_run(archive: ArrivedArchive, config: LambdaConfig, context: Context) 
             config,
             context,
             check_replaced=not is_brief,
-            is_first=settled.is_first,
+            is_first=recorded.is_first,
         )
 
 
-def _plan_in_memory(archive: ArrivedArchive, context: Context) -> Settled | None:
+def _plan_in_memory(archive: ArrivedArchive, context: Context) -> StepResult | None:
     """Plan an archive if its directory is in its tail; if it is small, also extract and settle it.
 
-    Returns the next round, or the report if the run has ended. Returns None if the state Plan must
+    Returns the next round, or the report if the run has ended. Returns None if the Plan state must
     plan the run, or if another invocation has planned it.
     """
     members = archive.tail.count_members(context.policy)
@@ -312,13 +312,13 @@ def _plan_in_memory(archive: ArrivedArchive, context: Context) -> Settled | None
         and archive.tail.pin.size <= context.tuning.max_direct_bytes
     ):
         run = _MemoryRun(archive, context, has_one_worker=True)
-        settled = run.begin()
-        if run.is_small(settled):
-            settled_run = run.write_records(run.work(settled))
-            if settled_run is not None and settled_run.report is None:
+        planned = run.begin()
+        if run.is_small(planned):
+            recorded = run.write_records(run.work(planned))
+            if recorded is not None and recorded.report is None:
                 add_metrics(DirectHandovers=1)  # the state machine must finish the archive
-            return settled_run
-    # The archive is too large for this function. Discard any plan, and make one for many workers.
+            return recorded
+    # The archive is too large for this function: drop any plan above, and plan for many workers.
     run = _MemoryRun(archive, context, has_one_worker=False)
     return run.write_records(run.begin())
 
@@ -358,44 +358,44 @@ class _MemoryRun:
         """Return the records in memory, which belong to this run alone."""
         return self._memory
 
-    def begin(self) -> Settled:
+    def begin(self) -> StepResult:
         archive = self._archive
         known_archive = KnownArchive(archive.run, archive.tail.pin, archive.tail)
         return begin_run(archive.request, self._context, known_archive, archive.calls)
 
-    def is_small(self, settled: Settled) -> bool:
+    def is_small(self, planned: StepResult) -> bool:
         """Return whether the run is small enough for this function to extract the archive."""
-        if settled.report is not None:  # the run has ended: there is nothing to extract
+        if planned.report is not None:  # the run has ended: there is nothing to extract
             return True
         plan = self._records.read_plan()
         return (
-            settled.next.next == "few"  # the first round has few tasks
+            planned.next.next == "few"  # the first round has few tasks
             and plan.selected <= self._context.tuning.max_direct_members
             and max(plan.bytes_in, plan.bytes_out) <= self._context.tuning.max_direct_bytes
-            and all(task.kind is TaskKind.BATCH for task in settled.next.tasks)
+            and all(task.kind is TaskKind.BATCH for task in planned.next.tasks)
         )
 
-    def work(self, settled: Settled) -> Settled:
+    def work(self, latest: StepResult) -> StepResult:
         """Run the rounds until the run ends or the function is about to time out."""
         context = self._context
-        while settled.report is None and context.clock.remaining() > context.tuning.margin_seconds:
+        while latest.report is None and context.clock.remaining() > context.tuning.margin_seconds:
             # Only a run without a report is sure to have a plan: read it in the loop, from memory.
             run = self._records.read_plan().run
-            for task in settled.next.tasks:
+            for task in latest.next.tasks:
                 try:
-                    measure_task(run_task(run, task, context))
+                    add_task_metrics(run_task(run, task, context))
                 except TASK_FAULTS as fault:  # `settle` repeats the task or ends the run
                     logger.warning("task failed", task=task.id, error=str(fault))
-            settled = settle(settled.next, context)
-        return settled
+            latest = settle(latest.next, context)
+        return latest
 
-    def write_records(self, settled: Settled) -> Settled | None:
+    def write_records(self, latest: StepResult) -> StepResult | None:
         """Write the records to the run store, the report last; return what is now on record.
 
         Returns None and writes nothing if another invocation has planned the run. If the verdict of
         this invocation is COMPLETED, it is always written: no other verdict is better.
         """
-        own_report = settled.report
+        own_report = latest.report
         archive = self._archive
         records = RunRecords.open(
             self._outer_context.stores, archive.run, self._outer_context.calls()
@@ -411,12 +411,12 @@ class _MemoryRun:
                 own_report is None or not may_replace(own_report, earlier, self._began)
             ):
                 # The report of another invocation remains.
-                return settled._replace(report=earlier, is_first=False, is_own=False)
+                return latest._replace(report=earlier, is_first=False, is_own=False)
             if recorded.plan is not None:
                 return None
         if own_report is None:
             self._copy_records(records, with_plan=True)
-            return settled
+            return latest
         # Nobody resumes a COMPLETED run, so its plan is rarely read; `show` makes its HTML page.
         needs_plan = not is_completed or has_nested(own_report) or own_report.archive_left
         self._copy_records(records, with_plan=needs_plan)
@@ -428,7 +428,7 @@ class _MemoryRun:
             looked_up=(None, None) if is_completed else None,
             renderer=self._context if needs_plan else None,
         )
-        return settled._replace(report=report, is_first=is_first, is_own=report == own_report)
+        return latest._replace(report=report, is_first=is_first, is_own=report == own_report)
 
     def _copy_records(self, records: RunRecords, *, with_plan: bool) -> None:
         """Copy the outcomes to the run store or, with `with_plan`, all records but the report.
@@ -437,7 +437,7 @@ class _MemoryRun:
         """
         plan = self._records.find_plan()
         if plan is not None:
-            measure_plan(plan)
+            add_plan_metrics(plan)
         for name, data in self._memory.objects.items():
             if name.startswith(OUTCOMES) or (with_plan and name not in {REPORT, PAGE}):
                 records.write_encoded(name, data)

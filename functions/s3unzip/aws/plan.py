@@ -6,7 +6,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from s3unzip.aws.environment import convert_input, load_config
 from s3unzip.aws.executions import RunInput, end_run, find_recorded_run, machine_data
-from s3unzip.aws.telemetry import bind_run, lambda_function, measure_plan
+from s3unzip.aws.telemetry import add_plan_metrics, bind_run, lambda_function
 from s3unzip.errors import UsageError
 from s3unzip.settling.loop import KnownArchive, begin_run, resume
 
@@ -25,17 +25,17 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
     bind_run(run_input.run)
     if run_input.request is not None:
         context = config.context(invocation, run_input.request)
-        settled = begin_run(
+        begun_run = begin_run(
             run_input.request,
             context,
             KnownArchive(run_input.run, run_input.pin),
-            planned=measure_plan,
+            planned=add_plan_metrics,
         )
     else:
         context = config.context(invocation, find_recorded_run(config, run_input.run))
-        settled = resume(
+        begun_run = resume(
             run_input.run, context, failed=run_input.failed, after_success=config.after_success
         )
-    if settled.report is not None:
-        end_run(settled.report, config, context, is_first=settled.is_first)
-    return machine_data(settled.next, config)
+    if begun_run.report is not None:
+        end_run(begun_run.report, config, context, is_first=begun_run.is_first)
+    return machine_data(begun_run.next, config)

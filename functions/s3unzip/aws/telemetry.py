@@ -124,7 +124,7 @@ def bind_run(run: str, archive: str = "") -> None:
         metrics.add_metadata("archive", archive)
 
 
-def measure_plan(plan: PlanSummary) -> None:
+def add_plan_metrics(plan: PlanSummary) -> None:
     """Add the metrics of one plan."""
     add_metrics(
         PlanDuration=plan.plan_seconds, BytesRead=plan.bytes_read, MembersFailed=plan.failed
@@ -134,7 +134,7 @@ def measure_plan(plan: PlanSummary) -> None:
         add_metrics(QueueDelay=max(0.0, plan.started - plan.run.event_time))
 
 
-def measure_task(report: TaskReport) -> None:
+def add_task_metrics(report: TaskReport) -> None:
     """Add the metrics of one task."""
     add_metrics(
         TaskDuration=report.seconds,
@@ -159,7 +159,7 @@ def measure_task(report: TaskReport) -> None:
     )
 
 
-def measure_archive(report: Report, *, is_first: bool = True) -> None:
+def add_archive_metrics(report: Report, *, is_first: bool = True) -> None:
     """Add the metrics of a run that has ended, and log its failures by reason.
 
     Args:
@@ -191,7 +191,7 @@ def measure_archive(report: Report, *, is_first: bool = True) -> None:
         logger.info("failures", reason=reason, members=members)
 
 
-def measure_source(result: SourceResult) -> None:
+def add_source_metrics(result: SourceResult) -> None:
     """Count and log whether an archive was deleted or tagged after its run."""
     is_done = result.state is SourceState.DONE
     add_metrics(SourcesFinished=float(is_done), SourcesNotFinished=float(not is_done))

@@ -137,10 +137,10 @@ class Machine:
             check_destination(request, reading, context)
             self._begin_anew(run)
 
-        settled = loop.begin_run(
+        begun_run = loop.begin_run(
             request, context, loop.KnownArchive(tail=tail), calls, check=prepare, planned=planned
         )
-        return self._do_rounds(settled)
+        return self._do_rounds(begun_run)
 
     def _begin_anew(self, run: str) -> None:
         """Lock a run, and delete the records and uploads of any earlier run with the same id."""
@@ -288,33 +288,35 @@ class Machine:
         self._run_lock.close()
         self._run_lock.enter_context(lock_run(self._home, run))
 
-    def _do_rounds(self, settled: loop.Settled) -> Report:
+    def _do_rounds(self, latest: loop.StepResult) -> Report:
         """Run the rounds of a run one after another; return its report.
+
+        `latest` is the result of the step that planned or resumed the run.
 
         Raises:
             InterruptedRunError: after Ctrl-C or a recorded stop; finished members are on record.
         """
         context = self.context
-        records = RunRecords.open(context.stores, settled.next.run)
-        if settled.report is not None and records.find_plan() is None:
-            return settled.report  # the archive was refused
+        records = RunRecords.open(context.stores, latest.next.run)
+        if latest.report is not None and records.find_plan() is None:
+            return latest.report  # the archive was refused
         run = records.require_plan().run
-        first_round = settled.next.round  # not 0 if the run was resumed
+        first_round = latest.next.round  # not 0 if the run was resumed
         context.stores.end_startup()
         started = context.clock.now()
         try:
-            while settled.report is None:
-                settled = self._do_round(
-                    run, settled.next, records, is_first=settled.next.round == first_round
+            while latest.report is None:
+                latest = self._do_round(
+                    run, latest.next, records, is_first=latest.next.round == first_round
                 )
-                if settled.report is not None and settled.report.reason == STOPPED:
+                if latest.report is not None and latest.report.reason == STOPPED:
                     raise KeyboardInterrupt  # noqa: TRY301 - handled in the same way as Ctrl-C
             make_folders(run, records, context)
-            if self._workers.has_lost_process and settled.report.verdict in EXTRACTED:
+            if self._workers.has_lost_process and latest.report.verdict in EXTRACTED:
                 with suppress(S3UnzipError):  # the members are complete even if leftovers remain
                     drop_leftovers(Step(run, context, context.calls()))
         except KeyboardInterrupt as interrupt:
-            raise _report_interruption(interrupt, settled, run, context) from interrupt
+            raise _report_interruption(interrupt, latest, run, context) from interrupt
         except UnreadableRecordError as damage:
             loop.settle_failed(
                 run.id,
@@ -326,11 +328,11 @@ class Machine:
                 pin=run.pin,
             )
             return records.read_report()
-        return finish_source(run.after_success, settled.report, context)
+        return finish_source(run.after_success, latest.report, context)
 
     def _do_round(
         self, run: Run, state: Next, records: RunRecords, *, is_first: bool
-    ) -> loop.Settled:
+    ) -> loop.StepResult:
         """Perform the tasks of a round, and settle it."""
         # The tasks of a large round are not in `state`, but in the round's record.
         tasks = state.tasks or list(records.read_round(state.round))
@@ -380,7 +382,7 @@ def open_machine(
 
 def _settle_round(
     state: Next, records: RunRecords, context: Context, fault: ServiceFaultError | None
-) -> loop.Settled:
+) -> loop.StepResult:
     """Settle a round; end the run if a store does not answer.
 
     Args:
@@ -401,7 +403,7 @@ def _settle_round(
 
 
 def _report_interruption(
-    interrupt: KeyboardInterrupt, settled: loop.Settled, run: Run, context: Context
+    interrupt: KeyboardInterrupt, latest: loop.StepResult, run: Run, context: Context
 ) -> InterruptedRunError:
     advice = f"continue with: s3unzip resume {run.id}"
     if isinstance(interrupt.__context__, KeyboardInterrupt):
@@ -410,9 +412,9 @@ def _report_interruption(
     records = RunRecords.open(context.stores, run.id)
     if not is_stopped(records):
         records.write_stop(Stop(Verdict.FAILED, STOPPED, "the run was stopped by a signal"))
-    if settled.report is None:
+    if latest.report is None:
         # Because of the recorded stop, this call writes the report.
-        loop.settle(settled.next, context)
+        loop.settle(latest.next, context)
     report = records.read_report()
     return InterruptedRunError(
         f"stopped: {report.extracted + report.unchanged:,} of {records.read_plan().selected:,} "

@@ -5,7 +5,7 @@ the state machine. A round is a list of tasks. Later rounds contain the tasks th
 slices of scanned members, tasks that stream a member whose segments or slices did not form it, and
 the tasks of a run that a user resumes.
 
-The rules of the loop:
+Rules for the loop:
 
 - Each step can be repeated late or concurrently with another step. It reads what is on record and
   decides again. ``run.json`` is the last record of a plan, so a plan that exists is complete.
@@ -72,8 +72,8 @@ EXECUTION_FAILED = "execution-failed"  # reason code of a run whose execution fa
 NOTHING_DONE = -1  # `Next.done` of a resumed run, so that it never begins with an idle round
 
 
-class Settled(NamedTuple):
-    """The result of `begin_run`, `resume` or `settle`."""
+class StepResult(NamedTuple):
+    """The result of a step of the loop: `begin_run`, `resume` or `settle`."""
 
     next: Next
     report: Report | None = None  # the report of a run that has ended
@@ -97,14 +97,14 @@ def begin_run(
     *,
     check: Callable[[Reading], None] | None = None,
     planned: Callable[[PlanSummary], None] | None = None,
-) -> Settled:
+) -> StepResult:
     """Plan a run and write its first round; a run that has a plan continues where it stopped.
 
     Args:
         request: the archive, the destination and the options.
         context: the stores, the clock and the limits.
         archive: what the caller knows about the archive; None if it knows nothing.
-        calls: counts the requests of this step; None: the step has sent no requests yet.
+        calls: counts the requests of this step; None if the step has sent no requests yet.
         check: called with the directory before anything is written; it may raise an error.
         planned: called with the summary of the plan before it is written; it may raise an error.
     """
@@ -121,7 +121,7 @@ def begin_run(
         report = recorded.report
         if report is not None and report.verdict is not Verdict.FAILED:
             # The run is over. A small or refused archive leaves a report, but no plan.
-            return Settled(Next(archive.run, "done"), report, is_first=False)
+            return StepResult(Next(archive.run, "done"), report, is_first=False)
     plan = _plan_archive(request, archive, context, calls, begins_anew=begins_anew, check=check)
     if isinstance(plan, Report):
         report, is_first = write_report(
@@ -129,15 +129,15 @@ def begin_run(
         )
         if archive.run is None:  # return the refusal, even if this run has a better report
             report = plan
-        return Settled(Next(plan.run, "done"), report, is_first=is_first)
+        return StepResult(Next(plan.run, "done"), report, is_first=is_first)
     if planned is not None:
         planned(plan.summary)
-    settled = _write_plan(plan, context, calls)
+    first_round = _write_plan(plan, context, calls)
     if begins_anew:  # earlier workers may have left uploads to the keys of large members
         step = Step(plan.summary.run, context, calls)
         results = read_results(step, plan.summary)
         abort_leftover_uploads(step, results.large, results.uploads)
-    return settled
+    return first_round
 
 
 def _plan_archive(
@@ -216,7 +216,7 @@ def look_up_run(records: RunRecords) -> RecordedRun:
     )
 
 
-def _write_plan(plan: Plan, context: Context, calls: Calls) -> Settled:
+def _write_plan(plan: Plan, context: Context, calls: Calls) -> StepResult:
     """Write the first round and then the plan; settle a run without tasks immediately.
 
     Before that, each member that several tasks copy is linked: its upload is created, and the tasks
@@ -246,7 +246,7 @@ def _write_plan(plan: Plan, context: Context, calls: Calls) -> Settled:
     records.write_plan(replace(plan.summary, requests=calls.requests, stores=stores))
     if not tasks:  # the first round is empty, so it ends immediately
         return settle(Next(run.id, "few"), context)  # the value "few" is not used
-    return Settled(replace(_state_for_round(run, tasks, number=0, context=context), done=done))
+    return StepResult(replace(_state_for_round(run, tasks, number=0, context=context), done=done))
 
 
 def resume(
@@ -256,13 +256,13 @@ def resume(
     *,
     failed: bool = False,
     after_success: AfterSuccess | None = None,
-) -> Settled:
+) -> StepResult:
     """Continue a run that stopped, or a run that ended with failed members.
 
     Args:
         run: the id of the run.
         context: the stores, the clock and the limits.
-        calls: counts the requests of this step; None: the step has sent no requests yet.
+        calls: counts the requests of this step; None if the step has sent no requests yet.
         failed: whether to extract the failed members again.
         after_success: the action on the archive, used if the run has a report but no plan.
     """
@@ -315,7 +315,7 @@ def repeat_request(run: Run | Report, after_success: AfterSuccess | None) -> Req
     )
 
 
-def settle(state: Next, context: Context) -> Settled:
+def settle(state: Next, context: Context) -> StepResult:
     """End a round: read its results, and write the next round or the report.
 
     Args:
@@ -340,7 +340,8 @@ def settle_failed(  # noqa: PLR0913 - all known facts
 ) -> tuple[Report, bool] | None:
     """Report a run whose execution failed or was stopped; return None if the run is unknown.
 
-    The report contains the time when the execution ended, so it does not replace a newer report.
+    A FAILED report replaces another one only if that one was finished before the execution began.
+    The report is dated to the end of the execution.
 
     Args:
         run: the id of the run.
@@ -370,13 +371,13 @@ def settle_failed(  # noqa: PLR0913 - all known facts
         if recorded is None:
             return None
         return recorded, False
-    # A FAILED report replaces a FAILED report that was finished before the execution began. Other
-    # verdicts follow from the records, so they replace only a worse one (0.0: never an equal one).
+    # An equal verdict replaces a report that was finished by `outdated_until`. Verdicts other than
+    # FAILED follow from the records: an equal report on record says the same, so it is kept.
     outdated_until = began if report.verdict is Verdict.FAILED else 0.0
     return write_report(replace(report, finished=ended), records, outdated_until, renderer=context)
 
 
-def _finish_round(step: Step, plan: PlanSummary, results: Results, state: Next) -> Settled:
+def _finish_round(step: Step, plan: PlanSummary, results: Results, state: Next) -> StepResult:
     """Write the next round if tasks remain; otherwise, write the report and end the run.
 
     Before that, split members are linked or finished, which adds tasks and outcomes to `results`.
@@ -400,7 +401,7 @@ def _finish_round(step: Step, plan: PlanSummary, results: Results, state: Next) 
         return _end_run(step, plan, results, state, stop=stop)
     number = state.round + 1
     step.records.write_round(number, order_tasks(results.unfinished))
-    return Settled(
+    return StepResult(
         replace(
             _state_for_round(step.run, results.unfinished, number, step.context),
             done=results.done,
@@ -413,7 +414,7 @@ def _finish_round(step: Step, plan: PlanSummary, results: Results, state: Next) 
 
 def _end_run(
     step: Step, plan: PlanSummary, results: Results, state: Next, *, stop: Stop | None
-) -> Settled:
+) -> StepResult:
     """Write the report of a run.
 
     Before that, unneeded uploads are aborted, and the marker of a complete run is written.
@@ -423,7 +424,7 @@ def _end_run(
         plan: the plan of the run.
         results: the results of all rounds.
         state: the state of the last round.
-        stop: why the run ends early; None: nothing stopped it.
+        stop: why the run ends early; None if nothing stopped it.
     """
     # From the second round on, tasks are repeated, so earlier attempts may have left uploads. After
     # a stop, they remain: `resume` aborts them, and continues the uploads of split members.
@@ -437,7 +438,7 @@ def _end_run(
     report, is_first = write_report(
         report, step.records, step.started, renderer=step.context, reopened=state.reopened
     )
-    return Settled(Next(plan.run.id, "done"), report, is_first=is_first)
+    return StepResult(Next(plan.run.id, "done"), report, is_first=is_first)
 
 
 def _state_for_round(run: Run, tasks: Sequence[Task], number: int, context: Context) -> Next:

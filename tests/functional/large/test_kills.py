@@ -13,7 +13,7 @@ from s3unzip import settings
 from s3unzip.api import verification
 from s3unzip.extraction.task import run_task
 from s3unzip.model import Location, OnConflict, Options, Part, Pin, Report, Request, TaskKind
-from s3unzip.settling.loop import KnownArchive, Settled, begin_run, settle
+from s3unzip.settling.loop import KnownArchive, StepResult, begin_run, settle
 from s3unzip.stores.archives import Source
 from s3unzip.stores.ports import Buffer, StoredObject, Tail, Upload
 from s3unzip.zip import ByteRange
@@ -121,7 +121,7 @@ CASES = {
 }
 
 
-def _planned(case: Case, options: Options) -> tuple[World, Settled]:
+def _planned(case: Case, options: Options) -> tuple[World, StepResult]:
     world = World(case.tuning)
     return world, begin_run(world.request(case.archive, options), world.context)
 

@@ -34,11 +34,11 @@ from s3unzip.aws.telemetry import (
     CLIENT_LIBRARIES,
     END_METRICS,
     STOPPED_RUNS,
+    add_archive_metrics,
     add_metrics,
-    measure_archive,
-    measure_plan,
-    measure_source,
-    measure_task,
+    add_plan_metrics,
+    add_source_metrics,
+    add_task_metrics,
     metrics,
 )
 from s3unzip.errors import AccessDeniedError, NotFoundError, ServiceFaultError, UsageError
@@ -580,13 +580,13 @@ def _emitted() -> dict[str, list[float]]:
 
 def test_every_metric_is_emitted() -> None:
     """A run with every step emits all that `METRICS` names."""
-    measure_plan(PLANNED)
-    measure_task(TASK)
+    add_plan_metrics(PLANNED)
+    add_task_metrics(TASK)
     add_metrics(DirectHandovers=1)
     assert not passes_scan(RUN.source, "THREATS_FOUND", ("EICAR-Test-File (not a virus)",))
     add_metrics(SettleDuration=1)
-    measure_archive(report_of(Verdict.COMPLETED))
-    measure_source(SourceResult(SourceAction.DELETE, SourceState.DONE))
+    add_archive_metrics(report_of(Verdict.COMPLETED))
+    add_source_metrics(SourceResult(SourceAction.DELETE, SourceState.DONE))
     assert _emitted().keys() == METRICS.keys()
 
 
@@ -597,10 +597,10 @@ PLAN_METRICS = {"PlanDuration", "MembersFailed", *REQUESTED}
 @pytest.mark.parametrize(
     ("record", "names"),
     [
-        (lambda: measure_plan(PLANNED), PLAN_METRICS | {"QueueDelay"}),
-        (lambda: measure_plan(PLAN), PLAN_METRICS),
+        (lambda: add_plan_metrics(PLANNED), PLAN_METRICS | {"QueueDelay"}),
+        (lambda: add_plan_metrics(PLAN), PLAN_METRICS),
         (
-            lambda: measure_task(TASK),
+            lambda: add_task_metrics(TASK),
             {
                 "TaskDuration",
                 "MembersExtracted",
@@ -612,11 +612,11 @@ PLAN_METRICS = {"PlanDuration", "MembersFailed", *REQUESTED}
             },
         ),
         (
-            lambda: measure_task(replace(TASK, requests=Requests())),  # no PUT has a latency
+            lambda: add_task_metrics(replace(TASK, requests=Requests())),  # no PUT has a latency
             {name for name in METRICS if name.startswith(("Task", "Members", "Bytes"))} | REQUESTED,
         ),
-        (lambda: measure_archive(REPORT), {*EVERY_END, "RunDuration"}),
-        (lambda: measure_archive(report_of(Verdict.COMPLETED), is_first=False), {*EVERY_END}),
+        (lambda: add_archive_metrics(REPORT), {*EVERY_END, "RunDuration"}),
+        (lambda: add_archive_metrics(report_of(Verdict.COMPLETED), is_first=False), {*EVERY_END}),
     ],
     ids=["plan", "no event", "task", "no PUT", "no event of an archive", "resumed days later"],
 )
@@ -638,7 +638,7 @@ def test_one_end_is_counted(
 ) -> None:
     """The metric of the verdict is 1, the others are 0; failures are logged by reason."""
     caplog.set_level(logging.INFO, SERVICE)
-    measure_archive(replace(report_of(verdict), reason=reason, reasons={"crc-mismatch": 2}))
+    add_archive_metrics(replace(report_of(verdict), reason=reason, reasons={"crc-mismatch": 2}))
     expected = {name: [float(name == metric)] for name in EVERY_END}
     expected |= {"ArchiveDuration": [12.0], "RunDuration": [10.0]}
     assert expected.items() <= _emitted().items()
@@ -651,16 +651,16 @@ COUNTS = {"ReadRequests": [6.0], "WriteRequests": [9.0], "S3Throttles": [7.0]}
 @pytest.mark.parametrize(
     ("record", "figures"),
     [
-        (lambda: measure_plan(PLANNED), COUNTS),
-        (lambda: measure_task(TASK), COUNTS),
-        (lambda: measure_task(replace(TASK, requests=Requests(put=4))), {"PutLatency": [35.0]}),
-        (lambda: measure_archive(report_of(Verdict.COMPLETED)), {"ArchivePace": [12.0]}),
+        (lambda: add_plan_metrics(PLANNED), COUNTS),
+        (lambda: add_task_metrics(TASK), COUNTS),
+        (lambda: add_task_metrics(replace(TASK, requests=Requests(put=4))), {"PutLatency": [35.0]}),
+        (lambda: add_archive_metrics(report_of(Verdict.COMPLETED)), {"ArchivePace": [12.0]}),
         (
-            lambda: measure_archive(replace(report_of(Verdict.COMPLETED), members=400_000)),
+            lambda: add_archive_metrics(replace(report_of(Verdict.COMPLETED), members=400_000)),
             {"ArchivePace": [3.0]},
         ),
         (
-            lambda: measure_archive(
+            lambda: add_archive_metrics(
                 replace(
                     report_of(Verdict.COMPLETED), bytes_in=20_000_000_000, bytes_out=60_000_000_000
                 )
