@@ -79,11 +79,12 @@ class Context(Struct, frozen=True):
     policy: Policy = field(default_factory=Policy)
     tuning: Tuning = field(default_factory=Tuning)
     progress: Progress | None = None
-    platform: Platform | None = None  # used for estimates and costs; None: neither is computed
+    platform: Platform | None = None  # for estimates and costs; if None, there are none
     environment: str = ""  # name of the deployed environment; empty: this machine
-    connections: StoreConfig | None = None  # how to reach the stores, for records and commands
+    # How the stores are reached; these settings are recorded, and part of the commands in advice.
+    connections: StoreConfig | None = None
     max_cost: float | None = None  # maximum estimated cost of a run in dollars; None: no limit
-    faults: FaultBudget | None = None  # shared by all calls of the process; None: a new budget
+    faults: FaultBudget | None = None  # shared by all calls of the process; created if None
     pace: AimdLimiter | None = None  # shared in the same way, by the calls to the destination
     archive_end: bytes = b""  # the last bytes of the run's archive, if they are in memory
     uploads: UploadNotes = UploadNotes()  # without notes, uploads are recognized by their keys

@@ -93,7 +93,7 @@ def estimate(
         tasks: all tasks of the plan.
         platform: the platform of the run.
         tuning: the settings with which the tasks were planned.
-        workers: number of concurrent tasks; 0: as many as the platform has workers.
+        workers: number of concurrent tasks; 0 for as many as the platform has workers.
         sizes: size of each member in bytes, for a histogram.
     """
     kinds: Counter[TaskKind] = Counter()
@@ -146,7 +146,7 @@ def estimate_archive(
         tasks: all tasks of the plan.
         platform: the platform of the run.
         tuning: the settings with which the tasks were planned.
-        workers: number of concurrent tasks; 0: as many as the platform has workers.
+        workers: number of concurrent tasks; 0 for as many as the platform has workers.
         sizes: size of each member in bytes, for a histogram.
     """
     expected = estimate(request, tasks, platform, tuning, workers=workers, sizes=sizes)
@@ -172,7 +172,7 @@ def estimate_archive(
 def check_budget(
     expected: Estimate, max_cost: float | None, limit_name: str = "--max-cost"
 ) -> None:
-    """Refuse a run that would cost more than `max_cost` dollars; None: no limit."""
+    """Refuse a run that would cost more than `max_cost` dollars; None means no limit."""
     if max_cost is None:
         return
     if not max_cost >= 0:  # negative or NaN

@@ -242,7 +242,7 @@ class PutPool:
             thread.start()
 
     def submit(self, put: Callable[[], None], size: int) -> None:
-        """Wait for room for a body of `size` bytes, then queue `put`, which writes it."""
+        """Wait until a body of `size` bytes has room, then queue `put`, which writes the body."""
         with self._lock:
             if self._in_flight >= self._max_in_flight or self._bytes + size > self._max_bytes:
                 self._wait_for_room(size)  # releases the lock while it waits

@@ -106,12 +106,12 @@ class TaskCutter:
         self._start = 0
         self._stop = 0
 
-    def add(self, added: Sequence[Member], starts: Sequence[int]) -> None:
+    def add(self, added: Sequence[Member], row_bounds: Sequence[int]) -> None:
         """Add small members to batches, and make the tasks of large members.
 
         Args:
             added: the next members, in archive order.
-            starts: the offset of each member's row in members.jsonl, followed by the offset at
+            row_bounds: the offset of each member's row in members.jsonl, followed by the offset at
                 which the last row ends.
         """
         large_from = self._tuning.small_member  # minimum size of a large member, in bytes
@@ -130,12 +130,12 @@ class TaskCutter:
             # An empty batch accepts any small member.
             if is_large or (members and not has_room):
                 self._batch = Load(members, bytes_in, bytes_out)
-                self.end_batch(starts[index])  # does nothing if the batch is empty
+                self.end_batch(row_bounds[index])  # does nothing if the batch is empty
                 members = bytes_in = bytes_out = 0
-                self._row_start = starts[index]
+                self._row_start = row_bounds[index]
             if is_large:
-                self._add_large(member, (starts[index], starts[index + 1]))
-                self._row_start = starts[index + 1]  # the next batch begins after this member
+                self._add_large(member, (row_bounds[index], row_bounds[index + 1]))
+                self._row_start = row_bounds[index + 1]  # the next batch begins after this member
             else:
                 if not members:  # the first member of its batch
                     self._start = member.offset

@@ -191,7 +191,7 @@ class Calls:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the step has failed, so that its threads may stop their work."""
+        """Whether the step has failed; if so, its threads may stop working."""
         return self._ended.is_set()
 
     def reopen(self) -> None:
