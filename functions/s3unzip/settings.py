@@ -136,15 +136,15 @@ class Tuning(Struct, frozen=True):
     put_seconds: float = 0.030  # latency of one PUT
     member_seconds: float = 0.000_3  # CPU time for one small member
     prefix_put_rate: int = 3_500  # PUTs per second to one partitioned prefix
-    rate_headroom: float = 2.5  # S3 raises the rate: use workers for this multiple; locally 6
+    rate_headroom: float = 2.5  # S3 raises the rate: plan for this multiple; 6 on one machine
     max_workers: int = 1_000  # maximum number of concurrent tasks of one run
-    min_worker_seconds: float = 0.0  # estimated work that justifies a worker; 0: any; locally 4
+    min_worker_seconds: float = 0.0  # estimated work that justifies a worker; 4 on one machine
     max_few_tasks: int = 40  # a round with more tasks uses a Distributed Map; 0: every round does
     # direct runs: limits for archives that are extracted by the function that receives the event
-    max_direct_members: int = 2_500  # 0: every archive is extracted by the state machine
+    max_direct_members: int = 2_500  # with 0, the state machine extracts every archive
     max_direct_bytes: int = 256 * MIB  # limit for the bytes read, and for the bytes written
     # extract
-    puts_in_flight: int = 32  # PUTs of one worker; locally 100
+    puts_in_flight: int = 32  # PUTs of one worker; 100 on one machine
     bytes_in_flight: int = 64 * MIB  # size of the members waiting for their PUT
     read_piece: int = 8 * MIB  # size of one range of a large member
     reads_ahead: int = 3  # number of ranges of a large member that are read before they are needed

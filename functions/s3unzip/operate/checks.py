@@ -173,13 +173,13 @@ def _check_location(
 def check_rights(runs: DeployedRuns, defaults: RunDefaults | None = None) -> Answer:
     """May each role that writes members write to the destination?
 
-    Args:
-        runs: the runs of the environment.
-        defaults: the defaults of a route; None for the defaults of the environment itself.
-
     The policies of the roles are simulated. If another account owns the bucket, the bucket policy
     must also allow each role. If only the owner may read that policy, the answer is a warning.
     https://docs.aws.amazon.com/IAM/latest/APIReference/API_SimulatePrincipalPolicy.html
+
+    Args:
+        runs: the runs of the environment.
+        defaults: the defaults of a route; None for the defaults of the environment itself.
     """
     defaults = defaults or runs.config.environment_defaults
     # A route has its own `destination_owner`. Without it, the environment's account is the owner.

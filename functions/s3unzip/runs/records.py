@@ -282,12 +282,12 @@ class RunRecords:
         later does not count. Settling's record is read first, because "member-" sorts before
         "stream-".
         """
-        settled: set[int | None] = set()  # indexes of the members with an outcome from settling
+        settled_members: set[int | None] = set()  # the indexes of members that settling recorded
         for task, recorded in self.read_outcomes(sorted(tasks)):
             effective = recorded
             if recorded is not None and recorded.report.stage is Stage.DONE:  # from settling
-                settled.add(recorded.report.member)
-            elif recorded is not None and recorded.report.member in settled:
+                settled_members.add(recorded.report.member)
+            elif recorded is not None and recorded.report.member in settled_members:
                 effective = replace(recorded, outcomes=[])
             yield task, effective
 

@@ -226,19 +226,19 @@ def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = (
     """
     recorded = list(reports)
     # Indexes of the members that a task has streamed or will stream.
-    streamed = {report.member for report in recorded if report.stage is Stage.STREAM}
-    streamed |= {task.member for task in next_tasks if task.stage is Stage.STREAM}
+    streamed_members = {report.member for report in recorded if report.stage is Stage.STREAM}
+    streamed_members |= {task.member for task in next_tasks if task.stage is Stage.STREAM}
     # Indexes of the members whose outcomes were recorded by settling.
-    settled = {report.member for report in recorded if report.stage is Stage.DONE}
+    settled_members = {report.member for report in recorded if report.stage is Stage.DONE}
     counts: Counter[str] = Counter()
     for report in recorded:
-        if report.stage is Stage.SLICE and report.member in streamed:
+        if report.stage is Stage.SLICE and report.member in streamed_members:
             continue
         counts["bytes_read"] += report.bytes_read
         if report.stage is not Stage.SCAN:  # a scan only reads data that a slice extracts later
             counts.update(bytes_done=report.bytes_done, bytes_written=report.bytes_written)
         # If settling has recorded an outcome of the same member, only that outcome is counted.
-        is_repeated = report.stage is not Stage.DONE and report.member in settled
+        is_repeated = report.stage is not Stage.DONE and report.member in settled_members
         if gives_outcome(report.stage) and not is_repeated:
             counts.update(
                 extracted=report.extracted, unchanged=report.unchanged, failed=report.failed
