@@ -50,12 +50,12 @@ def check_stack(runs: DeployedRuns) -> Answer:
     if status in {"CREATE_COMPLETE", "UPDATE_COMPLETE", "IMPORT_COMPLETE"}:
         return Answer(OK, state)
     if status.endswith("IN_PROGRESS"):
-        return Answer(WARNING, state, "wait until the deployment ends, then run this command again")
+        return Answer(WARNING, state, "wait until CloudFormation ends, then run this command again")
     if status == "UPDATE_ROLLBACK_COMPLETE":  # the state before the update was fully restored
         return Answer(
             WARNING,
             state,
-            "the last update was rolled back: read the stack's events, then deploy again",
+            "the update was rolled back: read its events; deploy again if make diff shows changes",
         )
     commands = {  # CloudFormation cannot update a stack that has one of these statuses
         "UPDATE_ROLLBACK_FAILED": "aws cloudformation continue-update-rollback --stack-name "

@@ -139,7 +139,10 @@ class DeployedRuns(RunList):
                 output["OutputKey"] for output in stack.get("Outputs", ())
             }:
                 return stack
-            raise NotFoundError(f"stack {name} lacks the outputs of s3unzip; is it deployed?")
+            raise NotFoundError(
+                f"stack {name} is {stack['StackStatus']} and lacks the outputs of s3unzip; "
+                "deploy it again: docs/howto/first-deployment.md"
+            )
         raise refusal
 
     def client(self, service: str, region_of: str = "") -> Any:

@@ -49,8 +49,8 @@ def test_a_result_begins_with_its_name() -> None:
     ("status", "expected", "advice"),
     [
         ("UPDATE_COMPLETE", OK, ""),
-        ("UPDATE_IN_PROGRESS", WARNING, ""),
-        ("UPDATE_ROLLBACK_COMPLETE", WARNING, ""),
+        ("DELETE_IN_PROGRESS", WARNING, "wait until CloudFormation ends"),
+        ("UPDATE_ROLLBACK_COMPLETE", WARNING, "deploy again if make diff shows changes"),
         ("ROLLBACK_COMPLETE", FAILURE, "fix the cause, deploy"),
         (
             "UPDATE_ROLLBACK_FAILED",
