@@ -17,7 +17,7 @@ from s3unzip.errors import UsageError
 from s3unzip.model import NO_NAMES, Location, Pin, Report, Request, Run, encode
 
 STEM_AT = len("2026-11-23/201532-")  # offset of the stem in the id of a run
-STEM_CHARACTERS = 32  # maximum length; an execution's name, which contains the stem, has at most 80
+STEM_CHARACTERS = 32  # maximum length, because an execution's name with it has at most 80
 LAST_SECOND = 253_402_300_799  # 9999-12-31 23:59:59, the last time that `datetime` supports
 DIGEST_DIGITS = 16  # number of hexadecimal digits: 64 bits
 # Suffix of a run id: this run follows a run during which the archive was replaced.

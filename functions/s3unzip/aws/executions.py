@@ -220,8 +220,8 @@ def next_execution_name(
             executions have ended or are about to end, so they do not count as running.
         failed_number: the number of the execution that failed. Later executions may have begun
             before it failed, for example if it was redriven. So executions with higher numbers
-            count as running even if they began before `since`. The default, which no number
-            exceeds, means that no execution failed.
+            count as running even if they began before `since`. The default means that no execution
+            failed, because no number exceeds it.
         archive: the archive to which every execution must belong; None skips this check.
 
     Raises:

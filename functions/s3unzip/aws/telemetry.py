@@ -112,7 +112,7 @@ def _open_tracer() -> Tracer:
 def bind_run(run: str, archive: str = "") -> None:
     """Add the id of the run to all later log lines, metrics and traces of this invocation.
 
-    Metrics of another run, whose archive came in the same batch, are written first.
+    If the batch also contained the archive of another run, that run's metrics are written first.
     """
     if metrics.metric_set and metrics.metadata_set.get("run") != run:
         metrics.flush_metrics()

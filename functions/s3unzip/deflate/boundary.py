@@ -53,8 +53,8 @@ _CAN_BEGIN_HEADER: Final = (
 )
 # For each value of HCLEN, a mask for the HCLEN + 4 code lengths (3 bits each) after the header.
 _LENGTH_MASKS: Final = (1 << 3 * np.arange(4, 20)) - 1
-# For each 12-bit value, which consists of four code lengths of 3 bits, the sum of 128 / 2**length.
-# A length of 0 means that there is no code, and adds 0 to the sum.
+# A 12-bit value consists of four code lengths of 3 bits. For each value, this is the sum of
+# 128 / 2**length. A length of 0 means that there is no code, and adds 0 to the sum.
 _FOUR_LENGTHS: Final = np.arange(1 << 12)[:, np.newaxis] >> np.array([0, 3, 6, 9]) & 7
 _KRAFT: Final = np.where(_FOUR_LENGTHS > 0, 128 >> _FOUR_LENGTHS, 0).sum(axis=1).astype(np.uint16)
 

@@ -80,7 +80,7 @@ def scan_member(attempt: TaskAttempt, row: PlannedMember) -> None:
     No record is written for a segment without a boundary: linking joins it to the preceding
     segment. No record is written either if the scan would be too long.
     """
-    # A thread imports numpy, which only scans need, while the first reads wait for S3.
+    # Only scans need numpy, so a thread imports it while the first reads wait for S3.
     Thread(target=import_module, args=["s3unzip.deflate.boundary"], daemon=True).start()
     task = attempt.task
     try:

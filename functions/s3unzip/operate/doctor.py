@@ -229,7 +229,7 @@ def check_trigger(runs: DeployedRuns) -> Answer:
             f"the trigger from the queue to {function} is {', '.join(states)}",
             "enable it in the configuration of the function, under Triggers",
         )
-    return Answer(OK, f"the queue, which has {show_count(waiting, 'message')}, invokes {function}")
+    return Answer(OK, f"the queue has {show_count(waiting, 'message')} and invokes {function}")
 
 
 def check_machine(runs: DeployedRuns) -> Answer:

@@ -19,8 +19,8 @@ Rules for the records:
 - A fault never replaces the record of a complete task. Only `settling.report` writes reports, and
   it never replaces a report with a worse or older one.
 - A damaged record is treated as missing. If it contains a task's outcomes, a segment or the report,
-  methods return None, because a repeated step can write it again. If it is run.json, the members, a
-  round or the outcomes of the plan, which only a plan can write, methods raise
+  methods return None, because a repeated step can write it again. Only a plan can write run.json,
+  the members, a round and the outcomes of the plan. For these records, methods raise
   `UnreadableRecordError`, and the run begins anew.
 - A `run.json` with another format number was written by another version of s3unzip. It counts as
   unreadable.

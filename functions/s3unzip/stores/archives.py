@@ -258,8 +258,8 @@ def check_parts(
 ) -> None:
     """Check that the first local header in each part is where the directory places it.
 
-    The preceding member, which begins in an earlier part, must end at or before that header. Two
-    local headers are read for each part in which a member begins.
+    The preceding member begins in an earlier part, and must end at or before that header. Two local
+    headers are read for each part in which a member begins.
     """
     if not disks.is_split:
         return

@@ -9,8 +9,8 @@ Rules:
   offsets, in any order, and possibly more than once.
 * A temporary file grants no more rights than the member: it is created with the mode of the member,
   and the system clears the bits set in the umask.
-* The time and mode of a member, which are metadata in S3, become those of the file. The CRC-32 is
-  computed from the bytes.
+* In S3, the time and mode of a member are metadata. Here, they become those of the file. The CRC-32
+  is computed from the bytes.
 * Files are created, renamed and deleted relative to folders that `open_folders` keeps open, because
   a path may lead elsewhere after it was checked. A variable must refer to the open folder until the
   system call returns, because a folder without references is closed.

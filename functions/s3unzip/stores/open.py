@@ -213,7 +213,7 @@ class OpenedStores:
                 from s3unzip.stores.folder import FolderDestination
 
                 folder = FolderDestination(home.key, private=True)
-                # Files need no requests, so `calls`, whose counts are reported, is not used.
+                # Files need no requests, so `calls` is not used: its counts are reported.
                 uncounted = Calls(Clock(), 0.0, at_once=1)
                 return ObjectRunStore(home, FileSource(), folder, uncounted)
             case _:

@@ -51,8 +51,8 @@ from s3unzip.zip.records import (
 )
 from s3unzip.zip.values import FLAG_WRAPPED, WRAP, Cipher, Member, Reads, reject
 
-# The fixed fields of a header (4.3.12). Its two `s` fields, which take few different values in an
-# archive, are concatenated, and the result has the layout of `_FORM`.
+# The fixed fields of a header (4.3.12). Its two `s` fields take few different values in an archive;
+# concatenated, they have the layout of `_FORM`.
 _FIXED = struct.Struct("<12sIIIIHHH8sI")
 _FORM = struct.Struct("<4sHHHHHHI")
 

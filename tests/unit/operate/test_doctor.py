@@ -574,7 +574,7 @@ def test_a_disabled_trigger_is_named(runs: DeployedRuns, account: Account) -> No
     made = client.create_event_source_mapping(
         EventSourceArn=account.queue_arn(account.outputs["QueueUrl"]), FunctionName="plan"
     )
-    check(runs, "trigger", OK, "the queue, which has 0 messages, invokes plan")
+    check(runs, "trigger", OK, "the queue has 0 messages and invokes plan")
     client.update_event_source_mapping(UUID=made["UUID"], Enabled=False)
     check(runs, "trigger", FAILURE, "Disabled")
     account.client("sqs").delete_queue(QueueUrl=account.outputs["QueueUrl"])

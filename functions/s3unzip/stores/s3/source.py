@@ -6,8 +6,8 @@ size and the ETag or date in each response are compared with the pin, because so
 If-Match, and others refuse their own ETags in it. After a server has refused its own ETag, reads no
 longer send If-Match.
 
-Some keys that are valid in S3 are requested with botocore, not obstore. object_store, on which
-obstore is built, drops slashes at the beginning and end of a key, and refuses control characters
+Some keys that are valid in S3 are requested with botocore, not obstore. obstore is built on
+object_store, which drops slashes at the beginning and end of a key, and refuses control characters
 and the segments "", ``.`` and ``..``.
 
 Only the pinned version is deleted or tagged. In a versioned bucket, requests specify the version
