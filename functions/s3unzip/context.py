@@ -85,7 +85,7 @@ class Context(Struct, frozen=True):
     connections: StoreConfig | None = None
     max_cost: float | None = None  # maximum estimated cost of a run in dollars; None: no limit
     faults: FaultBudget | None = None  # shared by all calls of the process; created if None
-    pace: AimdLimiter | None = None  # shared in the same way, by the calls to the destination
+    pace: AimdLimiter | None = None  # shared by all calls to the destination; created if None
     archive_end: bytes = b""  # the last bytes of the run's archive, if they are in memory
     uploads: UploadNotes = UploadNotes()  # without notes, uploads are recognized by their keys
 

@@ -240,7 +240,7 @@ def _write_plan(plan: Plan, context: Context, calls: Calls) -> StepResult:
         # Some of these members have an outcome already: `read_results` ignores their tasks.
         tasks += [task for task in plan.copies if task.member not in linked_members]
     records.write_round(0, tasks)
-    stores = {}  # how the stores are reached, for later commands
+    stores = {}  # how later commands reach the stores
     if context.connections is not None:
         stores = to_builtins(context.connections.recorded())
     records.write_plan(replace(plan.summary, requests=calls.requests, stores=stores))

@@ -192,20 +192,22 @@ class S3Destination(Destination):
             facts: properties that the request stores. None if the request stores no properties; it
                 then has no headers for properties or a KMS key.
         """
-        has_header = {
-            "if-none-match": if_absent,
-            "x-amz-acl": facts is not None and facts.acl is not None,
-            "x-amz-server-side-encryption": facts is not None
-            and self._config.destination_kms_key is not None,
-            "x-amz-storage-class": facts is not None and facts.storage_class is not None,
-            "x-amz-tagging": facts is not None and facts.tags is not None,
-        }
+        possible_headers = [
+            (if_absent, "if-none-match"),
+            (facts is not None and facts.acl is not None, "x-amz-acl"),
+            (
+                facts is not None and self._config.destination_kms_key is not None,
+                "x-amz-server-side-encryption",
+            ),
+            (facts is not None and facts.storage_class is not None, "x-amz-storage-class"),
+            (facts is not None and facts.tags is not None, "x-amz-tagging"),
+        ]
         return Call(
             "PutObject",
             self._bucket,
             key,
             conditional=if_absent,
-            headers=tuple(header for header in has_header if has_header[header]),
+            headers=tuple(header for is_sent, header in possible_headers if is_sent),
         )
 
     def head(self, key: str) -> StoredObject | None:
