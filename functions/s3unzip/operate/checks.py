@@ -156,7 +156,7 @@ def _check_location(
     if region != runs.region:
         answer = Answer(
             other_region,
-            f"{bucket} is in {region}, the stack in {runs.region}",
+            f"{bucket} is in {region}, but the stack is in {runs.region}",
             f"use a bucket in {runs.region}, or deploy the stack in {region}",
         )
     if answer.status is FAILURE or owner == ANY_OWNER:

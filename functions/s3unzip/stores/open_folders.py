@@ -237,7 +237,7 @@ def _rename_exclusively(old: str, old_folder: int, new: str, new_folder: int) ->
 
 
 def restrict_mode(file: int, mode: int) -> None:
-    """Clear the mode bits of an open file that are not set in `mode`; no bit is added."""
+    """Clear each bit in the mode of an open file that is not set in `mode`; set no bit."""
     bits = stat.S_IMODE(os.fstat(file).st_mode)
     with suppress(OSError):  # the file system may not support modes
         os.fchmod(file, bits & mode)

@@ -211,7 +211,7 @@ BY_ANSWER: dict[
         {},
         _elsewhere(200),
         WARNING,
-        ("is in eu-west-1, the stack in us-east-1",),
+        ("is in eu-west-1, but the stack is in us-east-1",),
     ),
     # The owner is the stack's account; of the destination it may be set.
     "archives of another account": (
@@ -549,7 +549,12 @@ def test_events_that_come_by_a_topic(runs: DeployedRuns, account: Account, regio
     runs.resources = ()
     check(runs, "events", FAILURE, "not subscribed")
     with answering(runs, _elsewhere(200), "s3"):
-        check(runs, "ingest bucket", WARNING, "arrivals is in eu-west-1, the stack in us-east-1")
+        check(
+            runs,
+            "ingest bucket",
+            WARNING,
+            "arrivals is in eu-west-1, but the stack is in us-east-1",
+        )
     reply = Reply(200, b"", {"x-amz-bucket-region": "us-east-1"})
     with answering(runs, lambda asked: Reply(403) if asked.headers.get(OWNER) else reply, "s3"):
         check(runs, "ingest bucket", OK, "arrivals is in us-east-1")
