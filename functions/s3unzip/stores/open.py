@@ -35,7 +35,6 @@ from s3unzip.stores.ports import (
     Destination,
     ListPage,
     ObjectFacts,
-    PartLimits,
     Upload,
 )
 from s3unzip.stores.run_store import ObjectRunStore
@@ -84,9 +83,6 @@ _DESTINATION_TEXTS = {
 
 class NowhereDestination(Destination):
     """Accepts every object and discards it."""
-
-    keeps_metadata = True
-    part_limits = PartLimits()  # limits of Amazon S3, so that members have the same parts as in S3
 
     def _ignore(self, *_: object, **__: object) -> None:
         """Do nothing, because there are no objects."""

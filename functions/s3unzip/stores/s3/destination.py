@@ -35,7 +35,6 @@ from s3unzip.stores.ports import (
     Kind,
     ListPage,
     ObjectFacts,
-    PartLimits,
     StoredObject,
     Upload,
 )
@@ -76,9 +75,6 @@ class S3Destination(Destination):
         config: settings for storing members: the owner of the bucket, the KMS key, whether the
             credentials for writing can also read the archive, and who pays for requests.
     """
-
-    keeps_metadata = True
-    part_limits = PartLimits()  # limits of Amazon S3; only a few stores accept fewer parts
 
     def __init__(self, session: Session, bucket: str, config: StoreConfig) -> None:
         self._session = session
@@ -614,15 +610,14 @@ def _may_refuse_checksums(answer: ServerAnswer) -> bool:
 
 def _obstore_attributes(facts: ObjectFacts) -> Attributes:
     """Return an object's properties in obstore's form; obstore takes the tags separately."""
-    attributes: Attributes = {"Content-Type": facts.content_type, **facts.metadata}
-    for name, value in (
-        ("Content-Encoding", facts.content_encoding),
-        ("Cache-Control", facts.cache_control),
-        ("Storage-Class", facts.storage_class),
-    ):
-        if value is not None:
-            attributes[name] = value
-    return attributes
+    attributes = {
+        "Content-Type": facts.content_type,
+        "Content-Encoding": facts.content_encoding,
+        "Cache-Control": facts.cache_control,
+        "Storage-Class": facts.storage_class,
+        **facts.metadata,
+    }
+    return {name: value for name, value in attributes.items() if value is not None}
 
 
 def _list_parts(parts: Sequence[Part], *, with_checksums: bool) -> list[dict[str, Any]]:

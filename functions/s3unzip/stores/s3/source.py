@@ -37,7 +37,7 @@ from s3unzip.stores.s3.session import Session
 from s3unzip.zip import ByteRange
 
 if TYPE_CHECKING:  # stubs
-    from obstore import GetOptions, ObjectMeta
+    from obstore import ObjectMeta
 
 # With more keys in `Session.keys_for_botocore`, botocore requests all keys, and the set stops
 # growing.
@@ -89,13 +89,8 @@ def get_object(
     """
     if needs_botocore(session, call.key):
         return _get_by_botocore(session, call, span, etag=etag, version=version)
-    options: GetOptions = {}
-    if span is not None:
-        options["range"] = span
-    if etag is not None:
-        options["if_match"] = etag
-    if version is not None:
-        options["version"] = version
+    conditions = {"range": span, "if_match": etag, "version": version}
+    options: Any = {name: value for name, value in conditions.items() if value is not None}
     answer = obstore.get(session.reader(call.bucket), call.key, options=options)
     return answer.meta, map(memoryview, answer.stream(min_chunk_size=min_chunk_size))
 
