@@ -227,8 +227,8 @@ def _find_possible_conflicts(
     the last listed key are yielded.
     """
     by_key = sorted(rows, key=lambda row: row.key)  # code points sort in the same order as UTF-8
-    # Twice the pages that the rows alone would fill, plus two, but no more pages than cost as much
-    # as a HEAD for each row.
+    # List at most two pages more than twice the pages that the rows alone would fill. List fewer if
+    # these pages would cost more than a HEAD for each row.
     max_pages = min(2 + 2 * len(rows) // PAGE_KEYS, len(rows) // LIST_PRICE)
     if not max_pages:  # a single page of LIST costs more than a HEAD for each row
         yield from by_key

@@ -353,7 +353,7 @@ def _compare_encryption(
         return None
     # A bucket may name its key by an ARN, by the id at the end of the ARN, or by an alias.
     if "alias/" in actual:
-        with suppress(NotFoundError):  # an alias that refers to no key is compared, and differs
+        with suppress(NotFoundError):  # an alias without a key remains, and differs from `key`
             actual = runs.ask(
                 "kms:DescribeKey", "KeyMetadata", "Arn", region_of=actual, KeyId=actual
             )
