@@ -116,8 +116,9 @@ def find_account(environment: Environment) -> Account:
     """Return the account of this shell's credentials, and the region of the environment."""
     session = boto3.Session()
     region = environment.stack.region or _find_region(session, environment.name)
-    account = Account("", region, session)  # the id is not known yet
-    account_id: str = account.client("sts").get_caller_identity()["Account"]
+    account_id: str = session.client(
+        "sts", region_name=region, config=CLIENT_CONFIG
+    ).get_caller_identity()["Account"]
     setting = environment.stack.account
     if setting is not None and setting != account_id:
         raise RefusedError(
@@ -301,6 +302,7 @@ class DeployedStack:
     protected: bool  # whether termination protection is on
     buckets: tuple[str, ...]  # names of the buckets that are deleted with the stack
     functions: tuple[str, ...] = ()  # names of the functions
+    status: str = ""  # such as UPDATE_COMPLETE
     is_own: bool = True  # whether it is a stack of s3unzip, by the description of its template
 
 
@@ -334,6 +336,7 @@ def find_stack(account: Account, name: str) -> DeployedStack | None:
         name=name,
         outputs={output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])},
         protected=bool(stack.get("EnableTerminationProtection")),
+        status=stack["StackStatus"],
         buckets=tuple(
             resource["PhysicalResourceId"]
             for resource in resources
@@ -385,14 +388,17 @@ def list_runs(
         stateMachineArn=stack.outputs["StateMachineArn"],
         maxResults=100,  # the latest ones
     )
-    executed = {run_of_execution(row["name"]) for row in executions["executions"]}
     prefix = f"{stack.outputs.get('WorkPrefix', '')}runs/"
     objects = account.client("s3").list_objects_v2(
         Bucket=stack.outputs["WorkBucket"], Prefix=prefix + id_beginning
     )
     # A key is PREFIX/DAY/REST_OF_ID/NAME; intake leaves records of small archives without an
     # execution.
-    return {run for run in executed if run.startswith(id_beginning)} | {
+    return {
+        run
+        for run in (run_of_execution(row["name"]) for row in executions["executions"])
+        if run.startswith(id_beginning)
+    } | {
         "/".join(row["Key"].removeprefix(prefix).split("/", 2)[:2])
         for row in objects.get("Contents", ())
     }

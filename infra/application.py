@@ -146,10 +146,12 @@ class S3UnzipStack(cdk.Stack):
             **environment.stack.tags,
         }.items():
             cdk.Tags.of(self).add(key, value)
-        outputs = _outputs(
-            environment, storage=storage, functions=functions, workflow=workflow, intake=intake
-        )
-        for key, value in {**outputs, "DashboardUrl": dashboard.url}.items():
+        for key, value in {
+            **_outputs(
+                environment, storage=storage, functions=functions, workflow=workflow, intake=intake
+            ),
+            "DashboardUrl": dashboard.url,
+        }.items():
             cdk.CfnOutput(self, key, value=value)
 
 

@@ -41,6 +41,14 @@ from s3unzip.settings import STACK_PREFIX, spellings
 
 BEGIN_SECONDS = 300.0  # maximum time from a PUT to its run: event, queue, plan of a large archive
 QUALIFIER = StackSection.model_fields["qualifier"].default
+# What the command says after Ctrl-C. CloudFormation does not stop with the CDK CLI.
+STOPPED = {
+    "deploy": "stopped, but CloudFormation completes an update that has begun. `s3unzip doctor` "
+    "shows its status. Then run `make deploy` again",
+    "destroy": "stopped; the functions may be stopped and the buckets emptied, and CloudFormation "
+    "completes a deletion that has begun. Run `make destroy` again; to keep the environment, run "
+    "the commands that `s3unzip doctor` prints",
+}
 UNRESERVED = 100  # part of the account's concurrency that functions are not allowed to reserve
 
 
@@ -58,8 +66,11 @@ class Arguments:
     @property
     def context(self) -> list[str]:
         """The context options of the CLI."""
-        pairs = (f"env={self.environment.name}", *self.settings)
-        return [word for pair in pairs for word in ("-c", pair)]
+        return [
+            word
+            for pair in (f"env={self.environment.name}", *self.settings)
+            for word in ("-c", pair)
+        ]
 
     def for_make(self, *extra_settings: str) -> str:
         """Return the arguments of `make` for this environment and settings, quoted for a shell."""
@@ -153,12 +164,14 @@ def fit_account(account: Account, arguments: Arguments) -> list[str]:
     If the credentials may not read the account's concurrency, there are no options.
 
     Raises:
-        RefusedError: a function needs more memory than the account allows.
+        RefusedError: a function needs more memory than the account allows, or CloudFormation is
+            changing the stack.
     """
     _check_memory(account, arguments)
     environment = arguments.environment
     reserved = {name: section.reserved_concurrency for name, section in environment.functions}
     stack = _find_own_stack(account, arguments)
+    _refuse_busy(stack)
     free = account.unreserved_concurrency(stack.functions if stack else ())
     if free is None:
         return []
@@ -235,8 +248,8 @@ def put(arguments: Arguments) -> int:
     while not (run_ids := list_runs(account, stack, Location("s3", bucket, key), put_at)):
         if time.monotonic() > deadline:
             raise RefusedError(
-                f"no run began in {BEGIN_SECONDS:.0f} s: read the log of the function "
-                f"{stack.outputs['IntakeFunction']}, and docs/deploy.md, Where to look"
+                f"no run began in {BEGIN_SECONDS:.0f} s: run `s3unzip doctor`, read the log of "
+                f"the function {stack.outputs['IntakeFunction']}, and docs/deploy.md, Where to look"
             )
         time.sleep(1)
     _say(
@@ -259,6 +272,7 @@ def unprotect(arguments: Arguments) -> int:
 def destroy(arguments: Arguments) -> int:
     """Delete the stack, its created buckets and all their objects."""
     account, stack = _find(arguments)
+    _refuse_busy(stack)
     if stack.protected:
         raise RefusedError(
             f"{stack.name} is protected against deletion (stack.retain = true): run "
@@ -313,6 +327,20 @@ def _find_own_stack(account: Account, arguments: Arguments) -> DeployedStack | N
             f".venv/bin/cdk deploy {shlex.join(arguments.context)}"
         )
     return stack
+
+
+def _refuse_busy(stack: DeployedStack | None) -> None:
+    """Refuse a stack that CloudFormation is creating or updating: it would refuse another change.
+
+    `destroy` would otherwise empty the buckets of a stack that stays. CloudFormation accepts a
+    stack that it is deleting, and one whose creation nobody has confirmed yet.
+    """
+    if stack and re.fullmatch("(?!DELETE|REVIEW).*_IN_PROGRESS", stack.status):
+        raise RefusedError(
+            f"CloudFormation is at work on the stack {stack.name} ({stack.status}), perhaps for "
+            "another operator, or for a command that was stopped. Nothing was changed: wait until "
+            "`s3unzip doctor` shows another status, then run this command again"
+        )
 
 
 def _ask(question: str) -> str:
@@ -371,6 +399,7 @@ def main() -> None:
     except AWS_ERRORS as error:
         sys.exit(explain(error))
     except KeyboardInterrupt:
+        _say(f"\n{STOPPED.get(sys.argv[1], 'stopped')}")
         sys.exit(130)
 
 

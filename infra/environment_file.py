@@ -28,8 +28,10 @@ def load_environment(
     file = folder / f"{name}.toml"
     shown = f"infra/environments/{name}.toml"
     if not file.is_file():
-        known = ", ".join(sorted(path.stem for path in folder.glob("*.toml")))
-        raise RefusedError(f"environment {name!r}: there is no {shown}; known: {known}")
+        raise RefusedError(
+            f"environment {name!r}: there is no {shown}; known: "
+            + ", ".join(sorted(path.stem for path in folder.glob("*.toml")))
+        )
     try:
         values: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except ValueError as error:  # the file is not TOML, or not UTF-8

@@ -76,8 +76,9 @@ class Intake(Construct):
             ],
         )
         if environment.ingest.topic is not None:
-            topic = sns.Topic.from_topic_arn(self, "Arrivals", environment.ingest.topic)
-            topic.add_subscription(subscriptions.SqsSubscription(self.queue))
+            sns.Topic.from_topic_arn(self, "Arrivals", environment.ingest.topic).add_subscription(
+                subscriptions.SqsSubscription(self.queue)
+            )
         intake.add_environment(Variable.QUEUE, self.queue.queue_url)
         intake.add_event_source(
             sources.SqsEventSource(

@@ -31,10 +31,13 @@ def write_package(environment: Environment, bucket: str, folder: Path = FOLDER) 
     package = folder / environment.name
     shutil.rmtree(package, ignore_errors=True)
     package.mkdir(parents=True)
-    synthesizer = cdk.DefaultStackSynthesizer(
-        file_assets_bucket_name=bucket, generate_bootstrap_version_rule=False
+    assembly = build(
+        Application(package / "cdk.out"),
+        environment,
+        cdk.DefaultStackSynthesizer(
+            file_assets_bucket_name=bucket, generate_bootstrap_version_rule=False
+        ),
     )
-    assembly = build(Application(package / "cdk.out"), environment, synthesizer)
     template = Path(assembly.stacks[0].template_full_path)
     shutil.copyfile(template, package / "template.json")
     for source, key in _list_assets(template):

@@ -96,11 +96,20 @@ class Rights:
         ]
         rights = [(member_actions(route.options), self._members(route)) for route in routes]
         rights.append((["s3:ListBucket", "s3:ListBucketMultipartUploads"], bucket.bucket_arn))
-        statements = [
-            {"Effect": "Allow", "Principal": principal, "Action": actions, "Resource": resource}
-            for actions, resource in rights
-        ]
-        return self._stack.to_json_string({"Version": "2012-10-17", "Statement": statements})
+        return self._stack.to_json_string(
+            {
+                "Version": "2012-10-17",
+                "Statement": [
+                    {
+                        "Effect": "Allow",
+                        "Principal": principal,
+                        "Action": actions,
+                        "Resource": resource,
+                    }
+                    for actions, resource in rights
+                ],
+            }
+        )
 
     def _members(self, route: RouteSection) -> str:
         return self._storage.destination_of(route.destination).arn_for_objects(

@@ -117,8 +117,17 @@ class Workflow(Construct):
         rounds = storage.work.arn_for_objects(f"{environment.work.prefix}runs/*/rounds/*")
         # The developer guide of Step Functions, "IAM policies for using Distributed Map states",
         # requires all four for a ResultWriter.
-        actions = ["GetObject", "PutObject", "ListMultipartUploadParts", "AbortMultipartUpload"]
-        self.state_machine.add_to_role_policy(allow([f"s3:{action}" for action in actions], rounds))
+        self.state_machine.add_to_role_policy(
+            allow(
+                [
+                    "s3:GetObject",
+                    "s3:PutObject",
+                    "s3:ListMultipartUploadParts",
+                    "s3:AbortMultipartUpload",
+                ],
+                rounds,
+            )
+        )
         for key in sorted(filter(None, {environment.kms_key, environment.work.kms_key})):
             self.state_machine.add_to_role_policy(
                 allow(["kms:Decrypt", "kms:GenerateDataKey"], key)

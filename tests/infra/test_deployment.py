@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -67,8 +67,10 @@ def test_make_passes_the_words_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("answer", "agrees"), [("1", True), ("yes", True), ("no", False)])
 def test_only_a_yes_is_a_yes(answer: str, *, agrees: bool) -> None:
     """`YES=no` and `YES=0` ask, as if nothing were said: `make destroy` deletes buckets."""
-    words = ["make", "--dry-run", "destroy", "ENV=dev", f"YES={answer}"]
-    assert ("--yes" in run_program(words, {"PATH": os.environ["PATH"]})) is agrees
+    said = run_program(
+        ["make", "--dry-run", "destroy", "ENV=dev", f"YES={answer}"], {"PATH": os.environ["PATH"]}
+    )
+    assert ("--yes" in said) is agrees
 
 
 def _embedded(**quotas: str) -> Any:
@@ -174,23 +176,54 @@ def test_what_is_missing_is_said(
     assert [said in line for line in str(end.value.code).split("\n")] == [True]
 
 
-def test_a_page_in_place_of_an_answer_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A proxy may answer with a page; no page is printed, and no traceback."""
-    monkeypatch.setattr(sys, "argv", ["infra.deployment", "diff", "--env=dev"])
-    with HttpServer(lambda _: Reply(403, b"<html><p>Blocked")) as server:
+def _interrupt(_: object) -> Reply:
+    os.kill(os.getpid(), 2)  # as Ctrl-C
+    return Reply(503)
+
+
+@pytest.mark.parametrize(
+    ("command", "answer", "end", "said"),
+    [
+        (
+            "diff",
+            lambda _: Reply(403, b"<html><p>Blocked"),
+            "^an answer is not from AWS: .* HTTPS_PROXY",
+            "",
+        ),
+        ("diff", _interrupt, "^130$", "stopped"),
+        ("deploy", _interrupt, "^130$", "an update that has begun. `s3unzip doctor` shows its"),
+        ("destroy", _interrupt, "^130$", "a deletion that has begun. Run `make destroy` again"),
+    ],
+)
+def test_a_page_and_ctrl_c_are_explained(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
+    answer: Callable[[object], Reply],
+    end: str,
+    said: str,
+) -> None:
+    """A proxy may answer with a page, and CloudFormation goes on after Ctrl-C; no traceback."""
+    monkeypatch.setattr(sys, "argv", ["infra.deployment", command, "--env=dev"])
+    with HttpServer(answer) as server:
         set_variables(
             monkeypatch, {"AWS_REGION": REGION, "AWS_ENDPOINT_URL": server.url, **SOME_CREDENTIALS}
         )
-        with pytest.raises(SystemExit, match=r"^an answer is not from AWS: .* HTTPS_PROXY"):
+        with pytest.raises(SystemExit, match=end):
             deployment.main()
+    assert said in capsys.readouterr().out
 
 
 def fit(account: Account, name: str, **settings: object) -> list[str]:
     """Return the words that fit an environment with these settings to the account."""
-    environment = load_environment(name, settings=settings)
-    typed = tuple(f"{setting}={value}" for setting, value in settings.items())
     return deployment.fit_account(
-        account, deployment.Arguments(environment, typed, yes=True, archive=None)
+        account,
+        deployment.Arguments(
+            load_environment(name, settings=settings),
+            tuple(f"{setting}={value}" for setting, value in settings.items()),
+            yes=True,
+            archive=None,
+        ),
     )
 
 
@@ -339,6 +372,9 @@ def test_a_copy_does_not_take_over_the_stack_of_its_original(
     account.client("cloudformation").create_stack(
         StackName="s3unzip-dev", TemplateBody=json.dumps(template)
     )
+    account.client("cloudformation").get_waiter("stack_create_complete").wait(
+        StackName="s3unzip-dev"
+    )
     assert fit(account, "dev") == []
     (tmp_path / "qa.toml").write_text((FOLDER / "dev.toml").read_text())
     qa = deployment.Arguments(
@@ -348,9 +384,39 @@ def test_a_copy_does_not_take_over_the_stack_of_its_original(
         RefusedError, match=r"belongs to the environment dev: give .*qa\.toml a stack"
     ) as refused:
         deployment.fit_account(account, qa)
-    command = str(refused.value).partition("run once: ")[2]
+    _, _, command = str(refused.value).partition("run once: ")
     assert shlex.split(command) == [".venv/bin/cdk", "deploy", *qa.context]
     account.client("cloudformation").delete_stack(StackName="s3unzip-dev")
+
+
+def test_a_stack_at_work_is_not_changed(account: Account) -> None:
+    """CloudFormation would refuse it, and the buckets of a stack that stays would be empty."""
+    account.client("cloudformation").create_stack(
+        StackName="busy",
+        TemplateBody=json.dumps(
+            {
+                "Description": OWN,
+                "Resources": {
+                    "Handle": {"Type": "AWS::CloudFormation::WaitConditionHandle"},
+                    "Waits": {
+                        "Type": "AWS::CloudFormation::WaitCondition",
+                        "Properties": {"Handle": {"Ref": "Handle"}, "Timeout": "600"},
+                    },
+                },
+            }
+        ),
+    )
+    with pytest.raises(RefusedError, match=r"stack busy \(CREATE_IN_PROGRESS\), perhaps for ano"):
+        fit(account, "dev", **{"stack.name": "busy"})
+    with pytest.raises(RefusedError, match="Nothing was changed: wait until `s3unzip doctor`"):
+        deployment.destroy(
+            deployment.Arguments(
+                load_environment("dev", settings={"stack.name": "busy"}),
+                (),
+                yes=True,
+                archive=None,
+            )
+        )
 
 
 def test_dev_fits_into_a_new_account(small_account: Account) -> None:
@@ -380,7 +446,9 @@ def test_a_creation_that_nobody_confirmed_is_a_stack(account: Account) -> None:
         ChangeSetType="CREATE",
         TemplateBody=json.dumps({"Resources": {"Q": {"Type": "AWS::SQS::Queue"}}}),
     )
-    stack = DeployedStack("unconfirmed", {}, protected=False, buckets=())
+    stack = DeployedStack(
+        "unconfirmed", {}, protected=False, buckets=(), status="REVIEW_IN_PROGRESS"
+    )
     assert (find_stack(account, "unconfirmed"), stop_pipeline(account, stack)) == (stack, 0)
 
 
@@ -478,11 +546,12 @@ def test_runs_of_every_way_are_listed(account: Account) -> None:
         protected=False,
         buckets=(),
     )
-    put_at = datetime(2026, 11, 23, 20, 15, 32, tzinfo=UTC)
-    assert list_runs(account, stack, Location("s3", "in", "in/a.zip"), put_at) == {
-        "2026-11-23/201532-a-1",
-        "2026-11-23/201532-a-2",
-    }
+    assert list_runs(
+        account,
+        stack,
+        Location("s3", "in", "in/a.zip"),
+        put_at=datetime(2026, 11, 23, 20, 15, 32, tzinfo=UTC),
+    ) == {"2026-11-23/201532-a-1", "2026-11-23/201532-a-2"}
 
 
 @pytest.mark.parametrize("validation", ["true", "false"])
@@ -524,23 +593,27 @@ def test_what_is_too_long(
     from infra.application import Application, build  # noqa: PLC0415 - it takes seconds
 
     monkeypatch.setenv("S3UNZIP_ASSET", str(Path(__file__).parent))
-    environment = load_environment("dev", settings=settings)
     with pytest.raises(RefusedError, match=line):
-        build(Application(tmp_path, linter=False), environment)
+        build(Application(tmp_path, linter=False), load_environment("dev", settings=settings))
 
 
 def test_cfn_lint(prod: Synthesized) -> None:
     """cfn-lint finds nothing."""
     # W3005: CDK lists dependencies that a reference implies as well; they change nothing.
-    linter = Path(sys.executable).with_name("cfn-lint")
-    run_program([linter, "--ignore-checks", "W3005", "--", prod.path], os.environ)
+    run_program(
+        [Path(sys.executable).with_name("cfn-lint"), "--ignore-checks", "W3005", "--", prod.path],
+        os.environ,
+    )
 
 
 def run_cdk(folder: Path, *words: str, **variables: str) -> str:
     """Run ``.venv/bin/cdk`` in a checkout of its own, on a machine with Python and make."""
     checkout = make_checkout(folder / "checkout")
-    cdk = checkout / ".venv" / "bin" / "cdk"
-    return run_program([cdk, *words], {**make_machine(folder / "bin"), **variables}, checkout)
+    return run_program(
+        [checkout / ".venv" / "bin" / "cdk", *words],
+        {**make_machine(folder / "bin"), **variables},
+        checkout,
+    )
 
 
 def _read_template(template: Path) -> dict[str, Any]:
@@ -549,8 +622,11 @@ def _read_template(template: Path) -> dict[str, Any]:
     assert digest in text
     found: dict[str, Any] = json.loads(text.replace(digest, "of the asset"))
     for resource in found["Resources"].values():
-        metadata = resource.get("Metadata", {}).items()
-        resource["Metadata"] = {name: one for name, one in metadata if name[:4] != "aws:"}
+        resource["Metadata"] = {
+            name: value
+            for name, value in resource.get("Metadata", {}).items()
+            if name[:4] != "aws:"
+        }
     return found
 
 
@@ -566,13 +642,17 @@ def test_the_cli_builds_what_the_tests_build(
     before = built.stat().st_mtime_ns
     # With an address for alarms: their stack warns if nobody gets them.
     environment, settings = VARIANTS["told"]
-    pairs = (f"env={environment}", *(f"{name}={value}" for name, value in settings.items()))
-    said = run_cdk(tmp_path, "synth", "-q", *(word for pair in pairs for word in ("-c", pair)))
+    said = run_cdk(
+        tmp_path,
+        *("synth", "-q", "-c", f"env={environment}"),
+        *(word for name, value in settings.items() for word in ("-c", f"{name}={value}")),
+    )
     assert re.search("ERROR|WARNING", said) is None
     assert built.stat().st_mtime_ns == before  # it is built once
     template = tmp_path / "checkout" / "cdk.out" / "s3unzip-prod.template.json"
-    made = synthesize_once(tmp_path_factory, "told")
-    assert _read_template(template) == _read_template(made.template)
+    assert _read_template(template) == _read_template(
+        synthesize_once(tmp_path_factory, "told").template
+    )
     assert '"MemorySize": 1769' in template.read_text()
     (staged,) = template.parent.glob("asset.*")
     assert list(staged.glob("numpy/_core/*-aarch64-linux-gnu.so"))
@@ -582,8 +662,9 @@ def test_the_cli_builds_what_the_tests_build(
 def test_ctrl_c_during_synthesis_prints_no_traceback(tmp_path: Path) -> None:
     """The CDK CLI, which starts the app, gets the same signal and ends."""
     (tmp_path / "jsii.py").write_text("import os\nos.kill(os.getpid(), 2)\n")
-    variables = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    ended = run_process([sys.executable, "app.py"], bundle.ROOT, variables)
+    ended = run_process(
+        [sys.executable, "app.py"], bundle.ROOT, {**os.environ, "PYTHONPATH": str(tmp_path)}
+    )
     assert (ended.returncode, ended.stderr) == (-2, b"")
 
 
@@ -608,10 +689,13 @@ def test_the_command_is_the_pinned_one(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(cdk_cli, "NODE", tmp_path / "checkout" / NODE.name)
     monkeypatch.setattr(cdk_cli, "NPM_OPTIONS", ("--version",))  # installs nothing
     cdk_cli.install_cdk()
-    text = command.read_text()
     parts = (str(NODE.resolve()), "export CDK_DISABLE_VERSION_CHECK=1\n", f"{tmp_path}/checkout")
-    assert [part in text for part in parts] == [True, True, False]
+    assert [part in command.read_text() for part in parts] == [True, True, False]
     wanted = json.loads((bundle.ROOT / "package.json").read_text())["devDependencies"]["aws-cdk"]
-    lock = json.loads((bundle.ROOT / "package-lock.json").read_text())
-    assert lock["packages"]["node_modules/aws-cdk"]["version"] == wanted
+    assert (
+        json.loads((bundle.ROOT / "package-lock.json").read_text())["packages"][
+            "node_modules/aws-cdk"
+        ]["version"]
+        == wanted
+    )
     assert run_program([command, "--version"], os.environ).split()[0] == wanted
