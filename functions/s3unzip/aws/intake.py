@@ -376,7 +376,7 @@ class _MemoryRun:
         )
 
     def work(self, latest: StepResult) -> StepResult:
-        """Run the rounds until the run ends or the function is about to time out."""
+        """Run the rounds after the `latest` step; stop if the function is about to time out."""
         context = self._context
         while latest.report is None and context.clock.remaining() > context.tuning.margin_seconds:
             # Only a run without a report is sure to have a plan: read it in the loop, from memory.
@@ -424,7 +424,7 @@ class _MemoryRun:
             own_report,
             records,
             self._began,
-            # (None, None): no earlier report. A COMPLETED run rarely has one, so none is looked up.
+            # A COMPLETED run rarely has an earlier report, so assume that there is none.
             looked_up=(None, None) if is_completed else None,
             renderer=self._context if needs_plan else None,
         )
