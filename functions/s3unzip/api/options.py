@@ -168,11 +168,9 @@ def parse_after_success(
         check_after_success(rule, options, "--after-success")
         return rule
     action, _, tag = str(text).partition("=")  # a caller may pass another type
-    if action != "tag" or not tag:
-        raise UsageError(f"after success: {text!r} must be delete or tag=NAME=VALUE")
     name, equals, value = tag.partition("=")
-    if not (name and equals):
-        raise UsageError(f"after success: a tag must have the form NAME=VALUE, not {tag!r}")
+    if action != "tag" or not (name and equals):
+        raise UsageError(f"after success: {text!r} must be delete or tag=NAME=VALUE")
     if not source.store.tags_archives:
         raise UsageError(f"after success: {source} is a file, and files cannot be tagged")
     check_tags({name: value})
