@@ -341,7 +341,7 @@ def extract_if_replaced(
         context: the context of the step that compares the versions.
         functions_ended: whether all functions of the run have ended; if so, no comparison follows.
     """
-    if report.pin is None or not _is_extracted_again(config, report.source, report.options):
+    if report.pin is None or not is_extracted_again(config, report.source, report.options):
         return
     try:
         current = context.calls().run(
@@ -368,9 +368,8 @@ def extract_current_version(
 ) -> None:
     """Extract the current version, because a run of an older version may have overwritten members.
 
-    Does nothing if newer versions of the archive are not extracted in this environment. The run
-    leaves correct members unchanged, so most of its requests are HEADs. The run also extracts
-    nested archives again.
+    Call this only if `is_extracted_again` is True. The run leaves correct members unchanged, so
+    most of its requests are HEADs. The run also extracts nested archives again.
 
     Args:
         request: the request for the archive.
@@ -378,8 +377,6 @@ def extract_current_version(
         config: the configuration of the environment.
         context: the context of the step that starts the run.
     """
-    if not _is_extracted_again(config, request.source, request.options):
-        return
     _start_current_version(
         replace(
             request,
@@ -402,7 +399,7 @@ def compare_later(report: Report, config: LambdaConfig, execution: str) -> None:
         config: the configuration of the environment.
         execution: the name of the execution that failed. For RUN-r2, the new execution is RUN-w2.
     """
-    if _is_extracted_again(config, report.source, report.options):
+    if is_extracted_again(config, report.source, report.options):
         _start_execution(
             config,
             f"{execution_name(report.run)}-w{execution_number(execution)}",
@@ -410,7 +407,7 @@ def compare_later(report: Report, config: LambdaConfig, execution: str) -> None:
         )
 
 
-def _is_extracted_again(config: LambdaConfig, source: Location, options: Options) -> bool:
+def is_extracted_again(config: LambdaConfig, source: Location, options: Options) -> bool:
     """Return whether a newer version of an archive is extracted over what an older version wrote.
 
     If no trigger covers the archive, its newer versions do not start runs. With `OnConflict.NEVER`,

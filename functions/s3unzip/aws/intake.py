@@ -57,6 +57,7 @@ from s3unzip.aws.executions import (
     end_run,
     extract_current_version,
     find_archive,
+    is_extracted_again,
     start_run,
 )
 from s3unzip.aws.telemetry import (
@@ -158,7 +159,8 @@ def _handle_put(
     if is_new or is_current:  # no attempt for this event has begun to extract an older version
         return
     has_report = _finish_older_runs(put, config, context, archive and archive.run)
-    if archive is None or has_report:  # if necessary, `end_run` has extracted the current version
+    # If there is a report, `end_run` has extracted the current version if necessary.
+    if archive is None or has_report or not is_extracted_again(config, put.source, request.options):
         return
     version = put.version_id or put.etag  # None: the event comes from `submit`, or was made by hand
     # `attempts` omits the attempts before a dead-letter queue; an event made by hand had none.
