@@ -231,13 +231,12 @@ def verify_objects(
         request: the archive, the destination and the options, as in the run.
         context: the stores and rules; its progress receives ``extracted`` (equal) and ``failed``.
         effort: the concurrency, and whether records are trusted.
-        written: the objects that runs recorded, or None. A deep verification ignores them.
+        written: the objects that runs recorded, or None. None for a deep verification.
         each: function that is called with every object and its result.
         warn: function that is called with a sentence for each glob that matches no member.
     """
     started = context.clock.now()
-    if written is None or effort.deep:
-        written = WrittenObjects()
+    written = written or WrittenObjects()
     make_comparison = partial(  # `_compare_all` calls it again if keys are not listed in byte order
         _ObjectComparison, request, context, effort, written=written, each=each
     )
