@@ -6,7 +6,7 @@ late, and would use us-east-1 if no region is set.
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -197,17 +197,15 @@ def check_resources(account: Account, environment: Environment) -> None:
     A resource that the credentials may not read, such as one of another account, passes.
 
     Raises:
-        RefusedError: a resource does not exist or is in a region where it cannot be used; the
-            message names the setting.
+        RefusedError: a resource does not exist or cannot be used; the message names the setting.
     """
     for setting, request, parameter, value in _resource_settings(environment):
         if value is None:
             continue
         service, operation = request.split(".")
         shown = ", ".join(listed(value))
-        named = (
-            f"environment {environment.name}: {setting}"  # it may be from SET, not from the file
-        )
+        # The setting may be from SET, not from the file.
+        named = f"environment {environment.name}: {setting}"
         region = account.region
         if shown.startswith("arn:"):  # the resource may be in another region
             region = shown.split(":")[3] or region
@@ -222,6 +220,7 @@ def check_resources(account: Account, environment: Environment) -> None:
             )
         try:
             answer = getattr(account.client(service, region), operation)(**{parameter: value})
+            _check_usable(f"{named}: {shown}", answer)
             # Step Functions reads lists of tasks in its own region. S3 sends events to EventBridge
             # in the bucket's region, and to SNS in any region.
             if (
@@ -243,6 +242,15 @@ def check_resources(account: Account, environment: Environment) -> None:
                 ) from error
 
 
+def _check_usable(named: str, answer: Mapping[str, Any]) -> None:
+    """Refuse a key that is disabled or being deleted: S3 would refuse each PUT and GET with it."""
+    state = answer.get("KeyMetadata", {}).get("KeyState", "Enabled")
+    if state != "Enabled":
+        raise RefusedError(
+            f"{named} is {state}: enable the key or cancel its deletion, or set another key"
+        )
+
+
 def _resource_settings(environment: Environment) -> list[_ResourceSetting]:
     """Return the settings that name resources outside of the stack."""
     buckets = dict(environment.buckets()).items()
@@ -252,7 +260,6 @@ def _resource_settings(environment: Environment) -> list[_ResourceSetting]:
         **{f"{name}.kms_key": bucket.kms_key for name, bucket in buckets},
         **{f"{path}password_kms_key": route.password_kms_key for path, route in routes},
     }
-    topics = {"alarms.topic": environment.alarms.topic, "ingest.topic": environment.ingest.topic}
     return [
         *(
             _ResourceSetting(f"{name}.existing", "s3.head_bucket", "Bucket", bucket.existing)
@@ -270,8 +277,11 @@ def _resource_settings(environment: Environment) -> list[_ResourceSetting]:
             for path, route in routes
         ),
         *(
-            _ResourceSetting(name, "sns.get_topic_attributes", "TopicArn", arn)
-            for name, arn in topics.items()
+            _ResourceSetting(f"{name}.topic", "sns.get_topic_attributes", "TopicArn", arn)
+            for name, arn in (
+                ("alarms", environment.alarms.topic),
+                ("ingest", environment.ingest.topic),
+            )
         ),
         _ResourceSetting("event_bus", "events.describe_event_bus", "Name", environment.event_bus),
         *(
@@ -325,10 +335,9 @@ def find_stack(account: Account, name: str) -> DeployedStack | None:
         for logical_id, resource in template.get("Resources", {}).items()
         if resource["Type"] == "AWS::S3::Bucket" and resource.get("DeletionPolicy") == "Delete"
     }
-    pages = cloudformation.get_paginator("list_stack_resources").paginate(StackName=name)
     resources = [
         resource
-        for page in pages
+        for page in cloudformation.get_paginator("list_stack_resources").paginate(StackName=name)
         for resource in page["StackResourceSummaries"]
         if resource["ResourceStatus"] != "DELETE_COMPLETE" and resource.get("PhysicalResourceId")
     ]
@@ -367,11 +376,14 @@ def stop_pipeline(account: Account, stack: DeployedStack) -> int:
     if machine is None:
         return 0
     states = account.client("stepfunctions")
-    pages = states.get_paginator("list_executions").paginate(
-        stateMachineArn=machine, statusFilter="RUNNING"
-    )
     try:
-        running = [row["executionArn"] for page in pages for row in page["executions"]]
+        running = [
+            row["executionArn"]
+            for page in states.get_paginator("list_executions").paginate(
+                stateMachineArn=machine, statusFilter="RUNNING"
+            )
+            for row in page["executions"]
+        ]
     except states.exceptions.StateMachineDoesNotExist:
         return 0
     for execution in running:

@@ -137,10 +137,13 @@ class Alarms(Construct):
 
     def _watch_queues(self, dead_letters: Mapping[str, sqs.IQueue]) -> None:
         for name, queue in dead_letters.items():
-            waiting = queue.metric_approximate_number_of_messages_visible(
-                statistic="Maximum", period=cdk.Duration.minutes(1)
+            self._alarm(
+                name,
+                queue.metric_approximate_number_of_messages_visible(
+                    statistic="Maximum", period=cdk.Duration.minutes(1)
+                ),
+                advice=QUEUE_ADVICE[name],
             )
-            self._alarm(name, waiting, advice=QUEUE_ADVICE[name])
 
     def _watch_intake(self, functions: Functions, intake: Intake, environment: Environment) -> None:
         self._alarm(

@@ -70,8 +70,7 @@ class Storage(Construct):
         """Return the bucket of a destination, which belongs to the environment or to a route."""
         name = section.existing
         if name is not None and name not in self._destinations:
-            bucket = s3.Bucket.from_bucket_name(self, f"Destination-{name}", name)
-            self._destinations[name] = bucket
+            self._destinations[name] = s3.Bucket.from_bucket_name(self, f"Destination-{name}", name)
         return self._destinations[name]
 
     def _bucket(

@@ -298,6 +298,15 @@ def test_what_a_setting_names_must_exist(
     check_resources(account, load_environment("dev"))
 
 
+def test_a_disabled_key_is_refused(account: Account) -> None:
+    """With such a key each PUT of the new stack would fail, and of an old one from then on."""
+    kms = account.client("kms")
+    key = kms.create_key()["KeyMetadata"]["Arn"]
+    kms.disable_key(KeyId=key)
+    with pytest.raises(RefusedError, match=f"kms_key: {key} is Disabled: enable the key or"):
+        check_resources(account, load_environment("dev", settings={"kms_key": key}))
+
+
 @pytest.mark.parametrize("bucket", ["ingest", "work"])
 def test_a_key_may_be_in_the_region_of_its_bucket(account: Account, bucket: str) -> None:
     """A destination may be in another region than the stack; other buckets must be in this one."""
@@ -341,36 +350,41 @@ def test_an_archive_goes_where_the_deployed_stack_takes_it(
     said: str,
 ) -> None:
     """The file may have another prefix than the one that was deployed with `SET`."""
-    template = {
-        "Description": description,
-        "Resources": {"Q": {"Type": "AWS::SQS::Queue"}},
-        "Outputs": {output: {"Value": value} for output, value in outputs.items()},
-    }
     account.client("cloudformation").create_stack(
-        StackName=stack, TemplateBody=json.dumps(template)
+        StackName=stack,
+        TemplateBody=json.dumps(
+            {
+                "Description": description,
+                "Resources": {"Q": {"Type": "AWS::SQS::Queue"}},
+                "Outputs": {output: {"Value": value} for output, value in outputs.items()},
+            }
+        ),
     )
     (tmp_path / "a.txt").write_bytes(b"")
-    arguments = deployment.Arguments(
-        load_environment("dev", settings={"stack.name": stack}),
-        (),
-        yes=True,
-        archive=tmp_path / "a.txt",
-    )
     with pytest.raises(RefusedError, match=re.escape(said)):
-        deployment.put(arguments)
+        deployment.put(
+            deployment.Arguments(
+                load_environment("dev", settings={"stack.name": stack}),
+                (),
+                yes=True,
+                archive=tmp_path / "a.txt",
+            )
+        )
 
 
 def test_a_copy_does_not_take_over_the_stack_of_its_original(
     account: Account, tmp_path: Path
 ) -> None:
     """Whoever copies a file and forgets the stack's name would change the other environment."""
-    template = {
-        "Description": OWN,
-        "Resources": {"Q": {"Type": "AWS::SQS::Queue"}},
-        "Outputs": {"Environment": {"Value": "dev"}},
-    }
     account.client("cloudformation").create_stack(
-        StackName="s3unzip-dev", TemplateBody=json.dumps(template)
+        StackName="s3unzip-dev",
+        TemplateBody=json.dumps(
+            {
+                "Description": OWN,
+                "Resources": {"Q": {"Type": "AWS::SQS::Queue"}},
+                "Outputs": {"Environment": {"Value": "dev"}},
+            }
+        ),
     )
     account.client("cloudformation").get_waiter("stack_create_complete").wait(
         StackName="s3unzip-dev"
@@ -463,10 +477,9 @@ def test_functions_and_runs_are_stopped_before_they_go(account: Account) -> None
         Handler="intake.handler",
         Code={"ZipFile": build(Entry("intake.py", b""))},
     )
-    machine = make_machine_of(states, {"Type": "Wait", "Seconds": 600, "End": True})
     stack = DeployedStack(
         "waits",
-        {"StateMachineArn": machine},
+        {"StateMachineArn": make_machine_of(states, {"Type": "Wait", "Seconds": 600, "End": True})},
         protected=False,
         buckets=(),
         functions=("deleted-by-hand", "intake"),
@@ -496,8 +509,10 @@ def test_a_bucket_is_emptied_of_versions(account: Account) -> None:
     s3.create_bucket(Bucket="full")
     s3.put_bucket_versioning(Bucket="full", VersioningConfiguration={"Status": "Enabled"})
     # One request makes a thousand delete markers: S3 adds one for a key without object, too.
-    gone = [{"Key": f"objects/{number:04}"} for number in range(1_000)]
-    s3.delete_objects(Bucket="full", Delete={"Objects": gone, "Quiet": True})
+    s3.delete_objects(
+        Bucket="full",
+        Delete={"Objects": [{"Key": f"objects/{number:04}"} for number in range(1_000)]},
+    )
     for key in ("objects/0000", "objects/0000", "objects/0001", "objects/1000", "objects/1001"):
         s3.put_object(Bucket="full", Key=key, Body=b"x")
     s3.delete_object(Bucket="full", Key="objects/0001")
@@ -511,15 +526,16 @@ def test_a_bucket_is_emptied_of_versions(account: Account) -> None:
 
 def test_only_buckets_that_go_with_the_stack(account: Account) -> None:
     """A retained bucket of a stack is not among those that may be emptied."""
-    template = """{"Resources": {
-        "Gone": {"Type": "AWS::S3::Bucket", "DeletionPolicy": "Delete"},
-        "Kept": {"Type": "AWS::S3::Bucket", "DeletionPolicy": "Retain"},
-        "Unsaid": {"Type": "AWS::S3::Bucket"}
-    }, "Outputs": {"Name": {"Value": {"Ref": "Gone"}}}}"""
     assert find_stack(account, "mixed") is None
     cloudformation = account.client("cloudformation")
     cloudformation.create_stack(
-        StackName="mixed", TemplateBody=template, EnableTerminationProtection=True
+        StackName="mixed",
+        TemplateBody="""{"Resources": {
+        "Gone": {"Type": "AWS::S3::Bucket", "DeletionPolicy": "Delete"},
+        "Kept": {"Type": "AWS::S3::Bucket", "DeletionPolicy": "Retain"},
+        "Unsaid": {"Type": "AWS::S3::Bucket"}
+    }, "Outputs": {"Name": {"Value": {"Ref": "Gone"}}}}""",
+        EnableTerminationProtection=True,
     )
     cloudformation.get_waiter("stack_create_complete").wait(StackName="mixed")
     stack = find_stack(account, "mixed")
@@ -540,15 +556,14 @@ def test_runs_of_every_way_are_listed(account: Account) -> None:
     machine = make_machine_of(states, {"Type": "Succeed"})
     for name in ("2026-11-23-201532-a-2", "2026-11-23-201532-b-1", "2026-11-22-201532-a-1"):
         states.start_execution(stateMachineArn=machine, name=name)
-    stack = DeployedStack(
-        "listed",
-        {"StateMachineArn": machine, "WorkBucket": "records", "WorkPrefix": "below/"},
-        protected=False,
-        buckets=(),
-    )
     assert list_runs(
         account,
-        stack,
+        DeployedStack(
+            "listed",
+            {"StateMachineArn": machine, "WorkBucket": "records", "WorkPrefix": "below/"},
+            protected=False,
+            buckets=(),
+        ),
         Location("s3", "in", "in/a.zip"),
         put_at=datetime(2026, 11, 23, 20, 15, 32, tzinfo=UTC),
     ) == {"2026-11-23/201532-a-1", "2026-11-23/201532-a-2"}
