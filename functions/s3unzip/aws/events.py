@@ -41,7 +41,6 @@ from s3unzip.stores.ports import Tail
 
 if TYPE_CHECKING:  # the stubs are not deployed
     from mypy_boto3_events import EventBridgeClient
-    from mypy_boto3_events.type_defs import PutEventsRequestEntryTypeDef
 
 SOURCE = "s3unzip"
 OWN_SENDERS = "s3unzip."  # prefix of the "source" of events that commands queue
@@ -309,17 +308,20 @@ def redeliver_later(
 
 def publish_run_event(client: EventBridgeClient, config: LambdaConfig, report: Report) -> None:
     """Publish the event for a run that has ended."""
-    run_ended: PutEventsRequestEntryTypeDef = {
-        "Source": SOURCE,
-        "DetailType": EVENT_TITLES[report.verdict],
-        "Detail": json.dumps(event_detail(config, report)),
-        "Resources": [
-            f"arn:{client.meta.partition}:s3:::{report.source.bucket}/{report.source.key}"
-        ],
-        "EventBusName": config.event_bus,
-    }
     # PutEvents succeeds even if it refuses an event.
-    response = client.put_events(Entries=[run_ended])
+    response = client.put_events(
+        Entries=[
+            {
+                "Source": SOURCE,
+                "DetailType": EVENT_TITLES[report.verdict],
+                "Detail": json.dumps(event_detail(config, report)),
+                "Resources": [
+                    f"arn:{client.meta.partition}:s3:::{report.source.bucket}/{report.source.key}"
+                ],
+                "EventBusName": config.event_bus,
+            }
+        ]
+    )
     if response["FailedEntryCount"]:
         raise ServiceFaultError(
             "EventBridge did not accept the event: {ErrorCode}, {ErrorMessage}".format_map(
