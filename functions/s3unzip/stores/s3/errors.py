@@ -273,9 +273,9 @@ def _match_xml(pattern: re.Pattern[str], text: str) -> str:
 
 def _read_botocore(error: Exception) -> ServerAnswer:
     from botocore import exceptions
-    from botocore.parsers import ResponseParserError
 
-    if isinstance(error, ResponseParserError):
+    if not isinstance(error, exceptions.BotoCoreError | exceptions.ClientError):
+        # A `ResponseParserError`.
         return ServerAnswer(None, code="", message=NOT_S3)
     if isinstance(error, exceptions.SSLError) and "certificate" in str(error):
         # The reason from OpenSSL comes after "[SSL: ...] ".
@@ -378,18 +378,15 @@ def _is_wrong_setting(error: Exception) -> bool:
     if not isinstance(error, botocore_errors()):  # an empty tuple if botocore is not imported
         return False
     from botocore import exceptions
-    from botocore.parsers import ResponseParserError
 
     # The network or the server causes these exceptions. All others come from wrong settings.
     faults = (
-        ResponseParserError,
-        exceptions.ClientError,
         exceptions.ConnectionError,
         exceptions.FlexibleChecksumError,
         exceptions.HTTPClientError,
         exceptions.IncompleteReadError,
     )
-    return not isinstance(error, faults)
+    return isinstance(error, exceptions.BotoCoreError) and not isinstance(error, faults)
 
 
 def is_misplaced(answer: ServerAnswer) -> bool:
