@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Annotated, Any, SupportsFloat, SupportsIndex
 
 import msgspec
-from msgspec import Meta
 from msgspec.structs import astuple, replace
 
 from s3unzip.context import Context
@@ -130,7 +129,7 @@ def read_limits() -> Limits:
     """Return the default limits, with changes from the environment variable `LIMITS_VARIABLE`."""
     text = os.environ.get(LIMITS_VARIABLE) or "{}"
     try:
-        changes = msgspec.json.decode(text, type=dict[str, Annotated[int, Meta(gt=0)]])
+        changes = msgspec.json.decode(text, type=dict[str, Annotated[int, msgspec.Meta(gt=0)]])
     except ValueError as error:
         raise UsageError(
             f"{LIMITS_VARIABLE}={text}: not a JSON object of limits: {error}"

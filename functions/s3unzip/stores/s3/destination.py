@@ -10,7 +10,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote, unquote_plus, urlencode
 
 import obstore
@@ -53,9 +53,6 @@ from s3unzip.stores.s3.errors import (
 from s3unzip.stores.s3.session import Session
 from s3unzip.stores.s3.source import content_length, get_object, needs_botocore
 from s3unzip.zip import ByteRange
-
-if TYPE_CHECKING:  # a stub package
-    from obstore import Attributes
 
 T = TypeVar("T")
 # After these responses to Complete, a new upload is necessary (API_CompleteMultipartUpload).
@@ -608,7 +605,7 @@ def _may_refuse_checksums(answer: ServerAnswer) -> bool:
     )
 
 
-def _obstore_attributes(facts: ObjectFacts) -> Attributes:
+def _obstore_attributes(facts: ObjectFacts) -> obstore.Attributes:
     """Return an object's properties in obstore's form; obstore takes the tags separately."""
     attributes = {
         "Content-Type": facts.content_type,

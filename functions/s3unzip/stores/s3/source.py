@@ -22,7 +22,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import obstore
 
@@ -35,9 +35,6 @@ from s3unzip.stores.ports import Buffer, Tail
 from s3unzip.stores.s3.errors import NOT_S3, Call, get_action, read_answer, s3_errors
 from s3unzip.stores.s3.session import Session
 from s3unzip.zip import ByteRange
-
-if TYPE_CHECKING:  # stubs
-    from obstore import ObjectMeta
 
 # With more keys in `Session.keys_for_botocore`, botocore requests all keys, and the set stops
 # growing.
@@ -78,7 +75,7 @@ def get_object(
     etag: str | None = None,
     version: str | None = None,
     min_chunk_size: int = 1,
-) -> tuple[ObjectMeta, Iterator[Buffer]]:
+) -> tuple[obstore.ObjectMeta, Iterator[Buffer]]:
     """Return the properties of an object, and an iterator over its bytes as they arrive.
 
     Args:
@@ -102,7 +99,7 @@ def _get_by_botocore(
     *,
     etag: str | None,
     version: str | None,
-) -> tuple[ObjectMeta, Iterator[Buffer]]:
+) -> tuple[obstore.ObjectMeta, Iterator[Buffer]]:
     """Do the same as `s3.source.get_object`, and require that `call.owner` owns the bucket."""
     from s3unzip.stores.s3.botocore_clients import read_pieces
 
@@ -133,7 +130,7 @@ def _get_by_botocore(
     return _describe_answer(call, response, object_size), read_pieces(response)
 
 
-def _describe_answer(call: Call, answer: Mapping[str, Any], size: int) -> ObjectMeta:
+def _describe_answer(call: Call, answer: Mapping[str, Any], size: int) -> obstore.ObjectMeta:
     """Convert the properties of an object from the format of botocore to that of obstore."""
     return {
         "path": call.key,
@@ -220,7 +217,7 @@ class S3Source(Source):
                 ).meta
             return self._make_tail(call, meta)
 
-    def _make_tail(self, call: Call, meta: ObjectMeta) -> Tail:
+    def _make_tail(self, call: Call, meta: obstore.ObjectMeta) -> Tail:
         """Return a tail without bytes, with the pin of the version that `meta` describes.
 
         Raises:
