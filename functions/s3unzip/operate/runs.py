@@ -141,7 +141,7 @@ class DeployedRuns(RunList):
                 return stack
             raise NotFoundError(
                 f"stack {name} is {stack['StackStatus']} and lacks the outputs of s3unzip; "
-                "deploy it again: docs/howto/first-deployment.md"
+                "if it belongs to s3unzip, see docs/howto/first-deployment.md"
             )
         raise refusal
 
