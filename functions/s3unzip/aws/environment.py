@@ -40,7 +40,6 @@ if TYPE_CHECKING:  # the stubs are not deployed
     from mypy_boto3_secretsmanager import SecretsManagerClient
 
 T = TypeVar("T")
-D = TypeVar("D")  # type of a default value
 
 CLIENT_OPTIONS: dict[str, Any] = {  # options for the clients of AWS's control plane
     "connect_timeout": 5,
@@ -249,7 +248,7 @@ def load_config() -> LambdaConfig:
 
 def read_config(variables: Mapping[str, str]) -> LambdaConfig:
     """Return the settings in `variables` without sending requests to AWS."""
-    tuning = make_tuning(_read_json(variables, Variable.TUNING, dict[str, Any], {}))
+    tuning = make_tuning(_read_json(variables, Variable.TUNING, dict[str, Any]) or {})
     environment_defaults = _read_environment_defaults(variables)
     work = Location(
         "s3",
@@ -262,14 +261,14 @@ def read_config(variables: Mapping[str, str]) -> LambdaConfig:
         environment_defaults=environment_defaults,
         routes=_read_routes(variables, environment_defaults),
         work=work,
-        after_success=_read_json(variables, Variable.AFTER_SUCCESS, AfterSuccess, None),
+        after_success=_read_json(variables, Variable.AFTER_SUCCESS, AfterSuccess),
         tuning=tuning,
-        limits=_read_json(variables, Variable.LIMITS, Limits, Limits()),
+        limits=_read_json(variables, Variable.LIMITS, Limits) or Limits(),
         platform=aws(
             workers=tuning.max_workers,
-            memory_mb=_read_json(variables, Variable.WORKER_MEMORY, int, LAMBDA_VCPU_MB),
+            memory_mb=_read_json(variables, Variable.WORKER_MEMORY, int) or LAMBDA_VCPU_MB,
         ),
-        max_cost=_read_json(variables, Variable.MAX_COST, float, None),
+        max_cost=_read_json(variables, Variable.MAX_COST, float),
         scan=variables.get(Variable.SCAN, ""),
         access=StoreConfig(
             work,
@@ -291,7 +290,7 @@ def _read_environment_defaults(variables: Mapping[str, str]) -> RunDefaults:
         variables.get(Variable.TRIGGER_SUFFIX, ""),
         parse_destination(_read_required(variables, Variable.DESTINATION)),
         options=_with_password(
-            _read_json(variables, Variable.OPTIONS, Options, Options()),
+            _read_json(variables, Variable.OPTIONS, Options) or Options(),
             variables.get(Variable.PASSWORD_SECRET),
         ),
     )
@@ -317,7 +316,7 @@ def _read_routes(
     # The options of a route refer only to the route's own secret, so they are based on options
     # without the environment's secret. If a route has no secret, `_policy` reads that of the
     # environment.
-    without_secret = _read_json(variables, Variable.OPTIONS, Options, Options())
+    without_secret = _read_json(variables, Variable.OPTIONS, Options) or Options()
     return tuple(
         RunDefaults(
             ingest_bucket=environment_defaults.ingest_bucket,
@@ -332,7 +331,7 @@ def _read_routes(
             ),
             route=Route(route.name, route.owner, route.kms_key),
         )
-        for route in _read_json(variables, Variable.ROUTES, list[RouteVariable], [])
+        for route in _read_json(variables, Variable.ROUTES, list[RouteVariable]) or ()
     )
 
 
@@ -350,10 +349,10 @@ def _read_required(variables: Mapping[str, str], name: Variable) -> str:
     return value
 
 
-def _read_json(variables: Mapping[str, str], name: Variable, kind: type[T], default: D) -> T | D:
+def _read_json(variables: Mapping[str, str], name: Variable, kind: type[T]) -> T | None:
     value = variables.get(name)
     if not value:
-        return default
+        return None
     try:
         return decode(value, kind)
     except errors.UsageError as error:
