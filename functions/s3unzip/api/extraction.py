@@ -205,19 +205,15 @@ def _list_archives(word: str, stores: Stores) -> list[Location]:
     """Return the archives that `word` names; raise `NotFoundError` if there are none."""
     if "://" in word:
         named = _list_objects(word, stores)
-        container = "prefix"
     else:
         named = [parse_source(str(path)) for path in sorted(_list_files(word))]
-        container = "folder"
     # For a later piece (a.zip.002) or an earlier part (a.z01), the advice is to give another file.
     archives = [archive for archive in named if advise_name(archive) is None]
     if archives:
         return archives
     if has_wildcards(word) and not Path(word).is_dir():
         raise NotFoundError(f"{word}: no archive matches")
-    raise NotFoundError(
-        f"{word}: no archive is there: nothing below this {container} has a name that ends in .zip"
-    )
+    raise NotFoundError(f"{word}: no archive is there: nothing below has a name that ends in .zip")
 
 
 def _list_objects(word: str, stores: Stores) -> list[Location]:
