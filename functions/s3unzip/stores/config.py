@@ -28,7 +28,7 @@ _ALMOST_ENDPOINT = re.compile(
     r"(?P<server>(?:\[[^]/]*\]|[^/?#\s:]+)(?::\d+)?(?:/[^?#\s]*)?)(?P<query>(?:[?#].*)?)"
 )
 STARTUP_SECONDS = 30.0  # an endpoint that is unreachable within this time is probably wrong
-CONNECTIONS = 64  # number of connections that are kept open to a server
+CONNECTIONS = 100  # number of connections that are kept open to a server
 # The environment variables for fields of a `StoreConfig`. The first variable that is set applies.
 VARIABLES = {
     "endpoint_url": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
