@@ -234,8 +234,8 @@ def _check_number(name: str, value: object) -> int | float:
         or (value == 0 and name not in MAY_BE_ZERO)
     ):
         raise UsageError(
-            f"tuning {name!r} must be {'0 or ' * (name in MAY_BE_ZERO)}a positive number, not "
-            f"{value!r}"
+            f"tuning {name!r} must be a positive number, not {value!r}; only "
+            f"{', '.join(sorted(MAY_BE_ZERO))} may be 0"
         )
     if 0 < value < MIN_VALUES[name]:
         raise UsageError(f"tuning {name!r} must be at least {MIN_VALUES[name]:,}, not {value!r}")

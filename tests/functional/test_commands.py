@@ -468,7 +468,7 @@ def test_the_next_command_opens_encrypted_members(sealed: Program) -> None:
         ),
         ("TUNING", '{"part_byte": 1}', 2, "tuning 'part_byte' is unknown; near: part_bytes"),
         ("TUNING", '{"puts_in_flight": "many"}', 2, "must be a positive number, not 'many'"),
-        ("TUNING", '{"max_few_tasks": -1}', 2, "must be 0 or a positive number, not -1"),
+        ("TUNING", '{"max_few_tasks": -1}', 2, "not -1; only max_direct_members, max_few"),
         ("TUNING", '{"puts_in_flight": 0.5}', 2, "must be at least 1, not 0.5"),
         ("TUNING", '{"put_seconds": 1e-320}', 2, "must be at least 1e-06, not 1e-320"),
         ("TUNING", '{"max_workers": 1e308}', 2, "must be at most 1,000,000,000,000,000, not 1e"),
