@@ -4,7 +4,7 @@ The cost is computed from the expected requests (see `pricing`). The duration is
 three lower bounds, plus an overhead. The bounds are the longest task, the sum of all tasks divided
 by the number of workers, and the rate of writes that S3 accepts below one prefix. The overhead is
 the time for the event, cold starts, plan, rounds and report. Every number is in `rates`, with its
-source. The estimated durations have not been compared with AWS yet.
+source. The estimated durations have not yet been compared with measurements on AWS.
 
 This module sends no requests, and reads neither files nor the clock.
 """

@@ -109,7 +109,7 @@ def option_words(values: Struct) -> Iterator[str]:
     """Yield the command-line words for all options that differ from their defaults."""
     for option in read_options(type(values)):
         value = getattr(values, option.field)
-        # An empty value (False, 0 or nothing) is the default, or is not accepted by the option.
+        # For each option, an empty value (False, 0 or nothing) is either the default or invalid.
         if not option.word or not value or value == option.default:
             continue
         match value:

@@ -361,7 +361,7 @@ class Archive(Mapping[str, ArchiveMember]):
             VerdictError: a member failed, or the run did not complete.
             UsageError: the archive is an open file, which worker processes cannot share.
             NothingSelectedError: `members` is empty.
-            NotFoundError: a name is not that of a selected member.
+            NotFoundError: no selected member has one of the names.
             SourceChangedError: the archive has been overwritten since it was opened.
         """
         from s3unzip.api.extraction import extract  # noqa: PLC0415 - it loads the workers

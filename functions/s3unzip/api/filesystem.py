@@ -100,7 +100,7 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
         return [facts["name"] for facts in listed]
 
     def _get_dirs(self) -> None:
-        """Do nothing: the base class reads `dir_cache`, which is created on first use."""
+        """Do nothing here: `dir_cache`, which the base class reads, is created on first use."""
 
     @cached_property
     def dir_cache(self) -> dict[str, dict[str, Any]]:

@@ -346,7 +346,7 @@ class _Writer:
             with self._lock:
                 # Noted after the last PUT, unless the store refuses every member.
                 self._refused.append((row, _describe_refusal(row, refusal)))
-                # No PUT has succeeded yet, so the store probably refuses every member.
+                # If no PUT has succeeded by now, the store probably refuses every member.
                 if not self._has_success and len(self._refused) >= MAX_REFUSALS:
                     raise
         else:

@@ -61,7 +61,7 @@ def is_same_object(
 
 
 def has_content(stored: StoredObject, member: Member, options: Options) -> bool:
-    """Return whether an object has the size of a member, and its content has the member's CRC-32.
+    """Return whether an object has a member's size and its content has the member's CRC-32.
 
     If the member is encrypted with AES (AE-2), the archive declares no CRC-32, and the result is
     False.

@@ -150,7 +150,7 @@ class Canary:
         return self._compare_objects(report, took)
 
     def _explain_missing_report(self, seconds: float) -> Answer:
-        """Return the state of the run, which has no report after `seconds`."""
+        """Return the state of a run that still has no report after `seconds` seconds."""
         state = self._runs.state(self._run)
         if state is None:
             return Answer(

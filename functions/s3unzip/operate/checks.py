@@ -159,6 +159,7 @@ def _check_location(
             f"{bucket} is in {region}, but the stack is in {runs.region}",
             f"use a bucket in {runs.region}, or deploy the stack in {region}",
         )
+    # `other_region` may be FAILURE; then the owner does not matter.
     if answer.status is FAILURE or owner == ANY_OWNER:
         return answer
     try:

@@ -261,7 +261,9 @@ def check_names(config: StoreConfig, source: Location, destination: Location | N
     if (
         key is not None
         and not re.fullmatch(_KMS_KEY, key)
-        and (reaches_aws(access_to_destination) or not key.isprintable())  # sent in a header
+        and (
+            reaches_aws(access_to_destination) or not key.isprintable()
+        )  # any server: it is sent in a header
     ):
         raise UsageError(f"--kms-key {key}: no ARN, no id and no alias (alias/NAME) of a KMS key")
 

@@ -220,7 +220,7 @@ def _has_wrapped_offsets(archive: ArchiveBytes, start: int, prefix: int) -> Read
     The directory begins at `start`, which is `prefix` bytes after its declared offset. `prefix` is
     a multiple of 2^32. The local header of the first member shows which case applies: it is at the
     declared offset if the upper bits are missing, and `prefix` bytes later if that many bytes
-    precede the archive. Refuses an archive with that header at both places, or at neither place.
+    precede the archive. Refuses an archive that has that header in both places, or in neither.
     """
     header = yield from archive.read(start, start + records.CENTRAL_LENGTH)
     # The length of the name, and the offset of the local header (4.3.12).

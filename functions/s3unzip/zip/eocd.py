@@ -235,7 +235,7 @@ def _find_eocd(archive: ArchiveBytes, window: bytes) -> Reads[int]:
 
 
 def _find_complete_eocd(archive: ArchiveBytes, window: bytes, stops: dict[int, int]) -> Reads[int]:
-    """Return the position in `window` of the last complete end record that other bytes follow.
+    """Return the position in `window` of the last complete end record before other bytes.
 
     `stops` maps the position of each end record, in ascending order, to the end of its comment. If
     a later end record is incomplete, the complete one is used only under a lenient policy.

@@ -94,9 +94,10 @@ def _decode_name(raw: bytes, *, is_utf8: bool, policy: Policy) -> tuple[str, str
     """Return the text of a raw name, and the code of a finding about it, or None.
 
     `is_utf8` is the value of flag bit 11 (APPNOTE appendix D). An ASCII name is ASCII in every
-    encoding. Other names are decoded with the policy's encoding. If the policy has no encoding, a
-    name is decoded as UTF-8 if it is valid UTF-8 (macOS and many other writers do not set the bit),
-    and otherwise as cp437. If a name cannot be decoded, use the returned text only in messages.
+    encoding. If the bit is set, other names are UTF-8; if not, the policy's encoding applies.
+    If the policy has none, a name is decoded as UTF-8 if it is valid UTF-8 (macOS and many other
+    writers do not set the bit), and otherwise as cp437. If a name cannot be decoded, use the
+    returned text only in messages.
     """
     if raw.isascii():
         return raw.decode("ascii"), None
