@@ -31,7 +31,7 @@ LINE_SECONDS = 5.0  # interval between two lines if there is no terminal
 # Until both minimums are reached, an estimate of the time left would be far off.
 MIN_SECONDS = 5.0  # minimum duration of a phase before the time left is shown
 MIN_SHARE = 0.05  # minimum share of the run before the time left is shown
-WIDE = 70  # width of the narrowest terminal that shows bytes and rates, in columns
+WIDE = 70  # minimum width, in columns, of a terminal that shows bytes and rates
 MAX_LIVE_FAILURES = 20  # maximum number of failures printed during the run; the report counts all
 EXTRACTING = "extract"
 VERIFYING = "verify"

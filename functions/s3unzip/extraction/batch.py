@@ -318,7 +318,7 @@ class _Writer:
         self._attempt = attempt
         self._if_absent = attempt.run.options.on_conflict is OnConflict.NEVER
         self._has_success = False  # whether the store has accepted any member
-        # Findings, not errors: an error's traceback would keep the directory of the PUT open.
+        # Findings, not errors: an error's traceback would keep the folder of a failed write open.
         self._refused: list[tuple[PlannedMember, errors.Finding]] = []
         self._lock = threading.Lock()
 

@@ -220,8 +220,8 @@ def _write_plan(plan: Plan, context: Context, calls: Calls) -> StepResult:
     """Write the first round and then the plan; settle a run without tasks immediately.
 
     Before that, each member that several tasks copy is linked: its upload is created, and the tasks
-    copy slices into it. If linking meets a fault that ends the run, the stop is recorded, and the
-    round contains the copy tasks of the members that are not linked; settling links them later.
+    copy slices into it. If linking meets a fault that ends the run, this stop is recorded. The
+    round then contains the copy tasks of the unlinked members, and settling links them later.
     """
     run = plan.summary.run
     records = RunRecords.open(context.stores, run.id, calls)

@@ -123,7 +123,7 @@ def _member_tiles(report: Report) -> Iterator[Markup]:
 
 
 def _time_tiles(report: Report) -> Iterator[Markup]:
-    """Yield the tiles for the times: the duration, the first object and the rate."""
+    """Yield the tiles for the duration, the time until the first object, and the rate."""
     seconds = max(0.0, report.finished - report.started)
     yield _tile(
         "Duration",

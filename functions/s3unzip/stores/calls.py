@@ -357,8 +357,8 @@ class Calls:
 class _Progress(Struct):
     """The progress of a call, or of a body since its bytes last arrived fast enough."""
 
-    # Unix time when the last attempt began, or when the body last arrived fast enough. While the
-    # consumer of a body works, this time moves on, so that the store is not blamed.
+    # Unix time when the last attempt began, or when the body last arrived fast enough. The time
+    # that the consumer of a body needs is added, because the store did not cause it.
     began: float
     size: int = 0  # number of bytes of the body that have arrived
     waits: int = 0  # number of waits before retries

@@ -76,7 +76,8 @@ _NO_FILE: dict[int | None, str] = {
 class FolderDestination(Destination):
     """A folder below which members are written; threads and processes may share it.
 
-    A key is an absolute path, just as a key in S3 is complete within its bucket.
+    A key is an absolute path, so it identifies a file as a key in S3 identifies an object of its
+    bucket.
 
     Args:
         root: absolute path of the folder. Symbolic links in this path are followed.

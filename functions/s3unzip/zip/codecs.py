@@ -272,7 +272,7 @@ def _fail(member: Member, error: Exception) -> NoReturn:
     if isinstance(error, IGZIP_ERROR):
         member.fail("corrupt-stream", explain_igzip(error))  # raises an error
     code = "corrupt-stream"
-    if "memory" in str(error).lower():  # liblzma or libzstd needs more memory than the limit
+    if "memory" in str(error).lower():  # liblzma or libzstd may not use as much as it needs
         code = "memory-bound"
     # The names in `METHODS` are short, for example "Defl".
     method = records.METHODS[member.method].lower().replace("defl", "deflate")

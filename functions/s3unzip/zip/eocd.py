@@ -244,7 +244,7 @@ def _find_complete_eocd(archive: ArchiveBytes, window: bytes, stops: dict[int, i
     if not stops:
         reject("no-eocd", f"no end record in the last {len(window)} bytes")
     last = max(stops)
-    # The caller has already handled the end records that end with the window.
+    # The caller has already handled end records whose last byte is the last byte of the window.
     complete = [at for at, stop in stops.items() if stop < len(window)]
     if not complete or (last not in complete and not archive.policy.lenient):
         reject("eocd-comment-truncated", "the comment extends past the end", base + last)

@@ -194,8 +194,8 @@ class KeyChecker:
             if key in last_numbers:
                 self._resolve_duplicate(last_numbers[key], number, cut_name(key))
             last_numbers[key] = number
-        # The folded keys have the same hash. A folded key that differs from the first has this hash
-        # only by chance, and its key is left out.
+        # All these keys have the same hash when they are folded. If a folded key differs from the
+        # first one, its hash is equal only by chance, so its key is left out.
         folded_key = fold_key(next(iter(last_numbers)))
         keys = [key for key in last_numbers if fold_key(key) == folded_key]
         count_of_forms = len({fold_form(key) for key in keys})

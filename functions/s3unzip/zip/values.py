@@ -210,7 +210,7 @@ class Disks:
         return self.starts[disk] + offset
 
     def describe_missing(self, disk: int, offset: int) -> str | None:
-        """Return a message if the disk is missing or too short for the byte, and otherwise None."""
+        """Return what is missing, for a message: the disk, or its byte at `offset`; else None."""
         if disk > self.last:
             return f"disk {disk}"
         if self.is_split and offset >= (length := self._stops[disk] - self.starts[disk]):

@@ -261,7 +261,7 @@ def translate_client_error(error: exceptions.ClientError, action: str) -> errors
     # AWS always sends a code. A message that begins with "<" is the page of a web server.
     if (not code or message.lstrip().startswith("<")) and status < 500:
         return errors.StorageError(
-            f"{action}: the endpoint answers with HTTP {status}, but not as AWS does; check "
+            f"{action}: the endpoint answered HTTP {status}, but not in the form of AWS; check "
             "--endpoint-url and AWS_ENDPOINT_URL"
         )
     text = f"{action}: {code}: {message}"
