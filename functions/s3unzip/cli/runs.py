@@ -170,9 +170,8 @@ def _list_run(recent: ListedRun, run_list: RunList) -> ListedRun | None:
     plan = records.find_plan()
     if plan is None and run_list.environment is None:
         return None  # a run on this machine that is being planned, or whose planning failed
-    state = (
-        recent.state or run_list.state(recent.run) or ENDED
-    )  # neither is known if it is not running
+    # If neither state is known, the run is not running.
+    state = recent.state or run_list.state(recent.run) or ENDED
     if state == ENDED:  # the run has ended without a report
         state = "UNFINISHED"
     if plan is None:

@@ -261,9 +261,8 @@ def check_names(config: StoreConfig, source: Location, destination: Location | N
     if (
         key is not None
         and not re.fullmatch(_KMS_KEY, key)
-        and (
-            reaches_aws(access_to_destination) or not key.isprintable()
-        )  # any server: it is sent in a header
+        # The key is sent in a header, so no server accepts characters that cannot be printed.
+        and (reaches_aws(access_to_destination) or not key.isprintable())
     ):
         raise UsageError(f"--kms-key {key}: no ARN, no id and no alias (alias/NAME) of a KMS key")
 

@@ -258,9 +258,8 @@ class Destination(Protocol):
     # If True, `head` returns the CRC-32 that was stored with the object. If False, `head` reads the
     # object and computes the CRC-32.
     keeps_metadata: bool = True
-    part_limits: PartLimits = (
-        PartLimits()
-    )  # limits of Amazon S3; only a few stores accept fewer parts
+    # The defaults are the limits of Amazon S3; only a few stores accept fewer parts.
+    part_limits: PartLimits = PartLimits()
 
     def check_reachable(self) -> None:
         """Send one request; raise an error if the credentials, bucket or server cannot be used."""
