@@ -166,10 +166,6 @@ class Tuning(Struct, frozen=True):
         return max(1, min(self.puts_in_flight, connections, members))
 
 
-# Estimated work that justifies another worker process. A process takes 0.2 to 0.5 s of CPU time
-# before its first byte, and the estimate for small members is twice their CPU time.
-PROCESS_PAYS_SECONDS = 4.0
-
 # A thread and its connection take 0.3 ms of CPU time to start, even without TLS. So above this
 # number of connections, each must carry at least this number of PUTs.
 CONNECTION_PAYS_PUTS = 32
@@ -196,12 +192,18 @@ MAX_VALUES = {
 
 def machine_tuning(processes: int) -> dict[str, int | float]:
     """Return the settings that differ from the defaults for `processes` workers on one machine."""
+    import resource  # noqa: PLC0415 - the functions on AWS do not need it
+
+    max_open_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return {
         "max_workers": processes,
-        "min_worker_seconds": PROCESS_PAYS_SECONDS,
+        # A process takes 0.2 to 0.5 s of CPU time before its first byte, and the estimate for small
+        # members is twice their CPU time.
+        "min_worker_seconds": 4.0,
         # At the latency `put_seconds`, one process sends about as many PUTs per second as S3
-        # accepts below one prefix (`prefix_put_rate`).
-        "puts_in_flight": 100,
+        # accepts below one prefix (`prefix_put_rate`). Each PUT has a connection, which is an open
+        # file. The other half of the limit is for other connections and files.
+        "puts_in_flight": max(1, min(100, max_open_files // 2)),
         "rate_headroom": 6.0,  # servers other than S3 have no rate for a prefix
     }
 

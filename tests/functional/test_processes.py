@@ -96,6 +96,13 @@ def test_many_archives_need_few_descriptors(program: Program, words: str) -> Non
     assert _shell(program, f"ulimit -n 64; s3unzip run {words} -w 1 -q") == (0, "", "")
 
 
+def test_a_run_has_fewer_connections_than_open_files(program: Program, s3: MemoryS3) -> None:
+    """With `ulimit -n 64`, 4,000 members are written to a bucket, which otherwise has 100."""
+    program.add("many.zip", *(Entry(f"f{number}", b"1") for number in range(4_000)))
+    run = f"s3unzip run many.zip s3://out/ --endpoint-url {s3.url} -w 1 -q"
+    assert _shell(program, f"ulimit -n 64; {run}") == (0, "", "")
+
+
 def test_refused_files_need_few_descriptors(program: Program) -> None:
     """The folder of a refused file does not stay open until the task ends."""
     written = [Entry(f"f{number}") for number in range(40)]

@@ -105,8 +105,8 @@ def do_attempt(run: Run, task: Task, context: Context) -> AttemptEnd:
             raise
         return AttemptEnd(
             ServiceFaultError(
-                f"{task.id}: its worker ran out of memory or threads: use fewer --workers, or "
-                "raise the limit (ulimit -v, or -u for threads)"
+                f"{task.id}: its worker ran out of memory or threads: use fewer --workers or "
+                "puts_in_flight (S3UNZIP_TUNING), or raise the limit (ulimit -v, or -u for threads)"
             ),
             lost=True,
         )
