@@ -270,6 +270,8 @@ class Store:
         self.suffix = suffix  # the answer to a suffix range
 
     def __call__(self, asked: Asked) -> Reply:
+        if asked.method == "DELETE":
+            return Reply(204)
         text = asked.headers.get("range", "")
         if self.suffix is not None and text.startswith("bytes=-"):
             return self.suffix
@@ -288,7 +290,7 @@ class Store:
 def test_a_server_that_refuses_or_ignores_conditions(
     header: str, old: str, new: str, refused: str, key: str
 ) -> None:
-    """The object is read without one; a change is seen by the ETag or the date of the response."""
+    """Without one, the object is read and deleted; the ETag or the date shows a change."""
     store = Store(suffix=None, **{header: old})
     where = Location("s3", "bucket", key)
     refusal = s3_error(412, "PreconditionFailed")
@@ -301,6 +303,9 @@ def test_a_server_that_refuses_or_ignores_conditions(
         assert source.stat(where) == tail._replace(data=b"")
         assert read_range(source, where, tail.pin, 5, 10) == OBJECT[5:10]
         assert "if-unmodified-since" not in served[1][-1].headers  # gateways refuse it
+        if tail.pin.has_strong_etag:
+            source.delete(where, tail.pin)
+            assert served[1][-1].method == "DELETE"
         store.headers[header] = new
         with pytest.raises(SourceChangedError):
             read_range(source, where, tail.pin, 5, 10)

@@ -294,7 +294,8 @@ class S3Source(Source):
             if current.pin.etag != pin.etag:
                 raise errors.SourceChangedError(message)
             action = "DeleteObject"
-            request["IfMatch"] = pin.etag
+            if self._session.accepts_if_match:
+                request["IfMatch"] = pin.etag
         call = Call(action, location.bucket, location.key, conditional=True)
         try:
             with self._session.explaining(call):
