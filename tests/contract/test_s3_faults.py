@@ -303,6 +303,11 @@ HEADS: dict[str, tuple[Reply, type[S3UnzipError], str]] = {
         AccessDeniedError,
         "check the credentials",
     ),
+    "a session token that MinIO does not know": (
+        s3_error(403, "InvalidTokenId"),
+        AccessDeniedError,
+        "AWS_SESSION_TOKEN",
+    ),
     "a refusal without a code": (Reply(400), StorageError, "HTTP 400"),
 }
 MORE_CALLS: dict[str, Callable[[Stores], object]] = {

@@ -144,7 +144,10 @@ ADVICE = {
     "InvalidAccessKeyId": "check the credentials (AWS_PROFILE, AWS_ACCESS_KEY_ID)",
     "InvalidObjectState": "the object is archived: restore it, then start again",
     "InvalidStorageClass": "this server does not support this --storage-class: choose another one",
-    "InvalidToken": "check the credentials (AWS_SESSION_TOKEN)",
+    **dict.fromkeys(
+        ("InvalidToken", "InvalidTokenId"),  # InvalidTokenId: MinIO
+        "check the credentials (AWS_SESSION_TOKEN)",
+    ),
     "KMS.DisabledException": "enable the KMS key",
     "KMS.KMSInvalidStateException": "the KMS key cannot be used: check its state",
     "KMS.NotFoundException": "the KMS key does not exist in this region",
