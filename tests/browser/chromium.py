@@ -71,8 +71,11 @@ class Screen:
     def requests(self) -> list[str]:
         """Return the addresses that the page asked for, itself included; data: is no request."""
         events = [json.loads(entry["message"])["message"] for entry in self._log("performance")]
-        sent = [one["params"] for one in events if one["method"] == "Network.requestWillBeSent"]
-        urls = [str(one["request"]["url"]) for one in sent]
+        urls = [
+            str(event["params"]["request"]["url"])
+            for event in events
+            if event["method"] == "Network.requestWillBeSent"
+        ]
         return [url for url in urls if not url.startswith("data:")]
 
     def command(self, name: str, **parameters: object) -> dict[str, Any]:

@@ -91,8 +91,9 @@ class ContextMaker:
         access = config.StoreConfig(
             Location("s3", WORK, ""), endpoint_url=self.endpoint, region=REGION, stall_seconds=5.0
         )
-        stores = OpenedStores(access, ask=ask)
-        return Context(stores, clock, self.policy, self.tuning, progress)
+        return Context(
+            OpenedStores(access, ask=ask), clock, self.policy, self.tuning, progress=progress
+        )
 
 
 class World:

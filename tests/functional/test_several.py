@@ -182,8 +182,11 @@ def test_one_failure_stops_no_other(program: Program) -> None:
     assert "no such file" in str(batch.archives[3].error)
     assert ended.lines[0]["archives"][0]["report"]["verdict"] == "COMPLETED"
     assert program.files("out").keys() == {"a/m.txt", "damaged/good", "b/m.txt"}
-    left = [name for name in words if (program.folder / name).exists()]
-    assert left == ["damaged.zip", "text.zip", "latin-\udcfc.zip"]
+    assert [name for name in words if (program.folder / name).exists()] == [
+        "damaged.zip",
+        "text.zip",
+        "latin-\udcfc.zip",
+    ]
 
 
 @pytest.mark.parametrize("dry_run", [(), ("--dry-run",)])

@@ -237,8 +237,11 @@ class Promises:
         self.must(bool(fits), "an outcome is of a member", key)
         member = next(each for each in fits[0].members if each.key == key)
         if status == FAILED:
-            known = len(state.versions) > 1 or self._may_fail(member)
-            self.must(known, "a member fails for a reason of its own", key)
+            self.must(
+                len(state.versions) > 1 or self._may_fail(member),
+                "a member fails for a reason of its own",
+                key,
+            )
             return
         there = self.objects.get(key, NOTHING)
         same = there.run not in {run, None} or any(
@@ -262,8 +265,11 @@ class Promises:
         self.must(
             not older or run in self.reopened, "a verdict is never replaced by an older one", run
         )
-        is_other = state.reports and state.reports[-1]["source"] != report["source"]
-        self.must(not is_other, "a verdict is never replaced by another archive's", run)
+        self.must(
+            not state.reports or state.reports[-1]["source"] == report["source"],
+            "a verdict is never replaced by another archive's",
+            run,
+        )
         state.reports.append(report)
         seconds = report.get("finished", 0.0) - report.get("started", 0.0)
         state.brief = seconds < 1.0 and not report.get("requests", {}).get("retries")
@@ -279,8 +285,11 @@ class Promises:
             self.must(facts.broken and not state.written, "REJECTED: broken, nothing written", run)
             return
         if verdict == CHANGED:
-            gone = self.replaced or self.removed
-            self.must(gone, "SOURCE_CHANGED: the archive is overwritten or deleted", run)
+            self.must(
+                self.replaced or self.removed,
+                "SOURCE_CHANGED: the archive is overwritten or deleted",
+                run,
+            )
         counts = (report.get(name, 0) for name in (EXTRACTED, UNCHANGED, FAILED, "missing"))
         planned = report.get("members", 0) > 0 or not facts.members
         if planned:
@@ -298,8 +307,11 @@ class Promises:
             there = self.objects.get(member.key, NOTHING)
             right = there.body == member.body or there.run not in {run, None}
             wrong += member.right and not right and self._may_fail(member)
-            kept = right or self._may_fail(member)
-            self.must(kept, "COMPLETED: every member is right in the destination", member.key)
+            self.must(
+                right or self._may_fail(member),
+                "COMPLETED: every member is right in the destination",
+                member.key,
+            )
         self.must(failed >= wrong, "the members that fail are the bad ones", (run, failed, wrong))
 
     def announced(self, title: str, detail: Json) -> None:
@@ -316,8 +328,11 @@ class Promises:
     def check_visible(self, *, visible: bool) -> None:
         """Nothing happens any more: each archive has a report, or what failed is `visible`."""
         for facts in () if visible else self._wanted():
-            reports = any(one.reports for one in self.runs.values() if facts in one.versions)
-            self.must(reports, "an archive has a report, or an operator can see it", self.current)
+            self.must(
+                any(run.reports for run in self.runs.values() if facts in run.versions),
+                "an archive has a report, or an operator can see it",
+                self.current,
+            )
 
     def check_ids(self, letters: set[str]) -> None:
         """Nothing happens any more: each archive has a report of its own, or is among `letters`."""
@@ -343,8 +358,11 @@ class Promises:
         self.must(not (calm and uploads), "a run leaves no upload", uploads)
         late = [one for one, run in uploads.items() if self.uploads[one] < self.settled.get(run, 0)]
         self.must(not late, "a run of several rounds drops what was left before its end", late)
-        seen = {key: written.body for key, written in self.objects.items()}
-        self.must(objects == seen, "the destination is what the runs made visible", set(objects))
+        self.must(
+            objects == {key: written.body for key, written in self.objects.items()},
+            "the destination is what the runs made visible",
+            set(objects),
+        )
         if self.equal_ids:  # `check_ids` has compared the runs
             return
         self.check_visible(visible=not self.mended)
@@ -387,8 +405,11 @@ class Promises:
                 outcomes == count, "run-files.md: the report is of the outcomes", (run, outcomes)
             )
         if calm:
-            ends = 1 + (run in self.reopened)
-            self.must(len(state.told) <= ends, "events.md: one event a run", state.told)
+            self.must(
+                len(state.told) <= 1 + (run in self.reopened),
+                "events.md: one event a run",
+                state.told,
+            )
             twice = [key for key, times in state.written.items() if times > 1]
             self.must(not twice, "a member becomes visible once", twice)
 

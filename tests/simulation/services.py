@@ -412,8 +412,9 @@ class Services:
     def start(self, name: str, given: Json) -> bool:
         if name in self.executions:
             return False
-        valid = NAME.fullmatch(name) is not None
-        self.world.promises.must(valid, "API_StartExecution: 1-80 characters", name)
+        self.world.promises.must(
+            NAME.fullmatch(name) is not None, "API_StartExecution: 1-80 characters", name
+        )
         self.executions[name] = Execution(self.world, name, given, self._tell_end)
         self.executions[name].start()
         self.world.promises.executed.add(run_of(name))

@@ -184,8 +184,10 @@ def _read_pieces(
 ) -> Tail:
     """Return the tail of an archive that was cut into pieces; `location` is the first piece."""
     pieces = [calls.run("head", lambda: source.stat(location))]
-    later = range(2, max_parts + 2)  # one piece beyond the limit shows that there are too many
-    for part in map_ahead(partial(_stat_part, source, location, calls), later, PARTS_AT_ONCE):
+    # One piece beyond the limit shows that there are too many.
+    for part in map_ahead(
+        partial(_stat_part, source, location, calls), range(2, max_parts + 2), PARTS_AT_ONCE
+    ):
         if part is None:  # the preceding piece was the last one
             break
         pieces.append(part)

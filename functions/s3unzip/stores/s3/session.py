@@ -335,10 +335,9 @@ class Session:
         """
         count_request("get")
         try:
-            answer = self.client("control").get_object(
-                Bucket=call.bucket, Key=call.key, Range="bytes=0-0"
-            )
-            answer["Body"].close()
+            self.client("control").get_object(Bucket=call.bucket, Key=call.key, Range="bytes=0-0")[
+                "Body"
+            ].close()
         except s3_errors() as error:
             if read_answer(error).status is not None:
                 return error
