@@ -34,7 +34,7 @@ NOT_FROM_CHECKS = {
     "a file system cannot hold both.",
     "name-refused": "The file system does not accept the name.",
     "nested-budget": "The nested archives exceed the budget of --nested.",
-    "nested-changed": "The nested archive is not the object that was extracted.",
+    "nested-changed": "The nested archive was replaced after it was extracted.",
     "nested-no-stem": "Without .zip, the nested archive's name is empty, so its members would "
     "have no prefix.",
     "nested-prefix-taken": "Another nested archive, or a member of the outer archive, uses the "
@@ -42,7 +42,7 @@ NOT_FROM_CHECKS = {
     "not-begun": "The run of the nested archive could not be started.",
     "not-found": "A bucket does not exist, or the records of the run are gone.",
     "object-too-large": "The member is larger than the largest object that the store accepts.",
-    "record-unreadable": "A record of the run is damaged, lost or of another version.",
+    "record-unreadable": "A record of the run is damaged, lost or from another version.",
     "service-fault": "A store does not answer.",
     "slice-refused": "A slice of a split member was refused, so the member is streamed whole.",
     "stopped": "The run was stopped.",
@@ -57,9 +57,9 @@ _ADVICE = {
     "no-eocd": "Check that SRC names the ZIP archive itself and that its upload or download is "
     "complete; compare its size with the original's.",
     "trailing-data": "Fetch the archive again if something was appended to it. " + LENIENT,
-    "multi-disk": "For a split archive, give the last part, NAME.zip, with NAME.z01 and all others "
-    "beside it; for pieces, give the first one, NAME.zip.001. Make any other archive again from "
-    "its files.",
+    "multi-disk": "If the archive has parts named NAME.z01, NAME.z02, ..., put all parts into "
+    "one place, and give the last part, NAME.zip. If the parts are named NAME.zip.001, ..., give "
+    "the first part. Otherwise, make the archive again from its files.",
     "offsets-unproven": USE_MACOS,
     "size-unproven": USE_MACOS,
     "part-missing": "Put all parts into one place: NAME.z01, NAME.z02, ... and NAME.zip, or "
@@ -78,9 +78,9 @@ _ADVICE = {
     "high-ratio": NOTHING_TO_DO,
     "duplicate-name": "--exclude leaves members out, and --lenient writes the last member of each "
     "key, with a warning. If --key-template gives members the same key, use another one.",
-    "file-dir-prefix-conflict": "Nothing to do for S3, which keeps both. If the destination is "
-    "a folder on disk, a member without content is created as that folder, and a member with "
-    "content fails (name-is-folder).",
+    "file-dir-prefix-conflict": "Nothing to do for S3, which keeps the member and the folder. In a "
+    "folder on disk, a member without content becomes the folder, and a member with content fails "
+    "(name-is-folder).",
     "case-collision": "Use a destination that distinguishes upper and lower case, such as S3.",
     "unicode-collision": "Use a destination that distinguishes Unicode forms, such as S3.",
     "name-undecodable": "Give the right encoding with --encoding, such as cp437 or shift_jis.",
@@ -93,20 +93,20 @@ _ADVICE = {
     "archive, give another --prefix.",
     "key-too-long": "Shorten the key with --prefix or --key-template, or rename the member.",
     "encrypted": "Give the password with --password-file or S3UNZIP_PASSWORD, and start again with "
-    "s3unzip run; in an environment, set password_secret, deploy, and put the archive again: "
-    "s3unzip resume does not read these members.",
+    "s3unzip run; in an environment, set password_secret, deploy, and put the archive again. "
+    "s3unzip resume does not read encrypted members.",
     "encrypted-directory": DECRYPT,
     "strong-encryption": DECRYPT,
     "wrong-password": "Give the right password in --password-file or S3UNZIP_PASSWORD, and try "
     "again: s3unzip resume RUN --failed. In an environment, put it into the secret first.",
-    "aes-mac-mismatch": "Check the password. If it was wrong, give the right one in "
-    "--password-file or S3UNZIP_PASSWORD, and try again: s3unzip resume RUN --failed. If it was "
-    "right, the member is damaged. " + NEW_COPY,
+    "aes-mac-mismatch": "Check the password. If the password was wrong, give the right one in "
+    "--password-file or S3UNZIP_PASSWORD, and try again: s3unzip resume RUN --failed. If the "
+    "password was right, the member is damaged. " + NEW_COPY,
     "unsupported-method": EXTRACT_LATER,
     "patch-data": EXTRACT_LATER,
     "symlink": "Links are not created. --lenient writes a text file with the path of the link's "
     "target.",
-    "device": "Leave it out with --exclude.",
+    "device": "Leave the member out with --exclude.",
     "dir-with-data": LENIENT,
     "memory-bound": RAISE_LIMIT.format("decoder_memory"),
     "source-changed": "Start again to extract the new archive: s3unzip run.",
@@ -118,9 +118,11 @@ _ADVICE = {
     "link-refused": "Get a new link, and use it to extract what is left: s3unzip run NEW-URL DEST "
     "--on-conflict skip-unchanged.",
     "not-readable": MEND_AND_RESUME,
-    "not-implemented": "Start a new run without the option that the message names, or with "
-    "another store if it names none. Resuming does not help, because a run keeps its options.",
-    "name-is-folder": "Write to S3, which keeps both, or leave one of them out with --exclude.",
+    "not-implemented": "Start a new run without the option that the message names. If the "
+    "message names no option, use another store. Resuming does not help, because a run keeps its "
+    "options.",
+    "name-is-folder": "Write to S3, which keeps the member and the folder, or leave the member "
+    "out with --exclude.",
     "name-refused": "Write to S3 or to another file system, or leave the member out with "
     "--exclude.",
     "nested-budget": "Extract the nested archive by itself with s3unzip run, or raise "

@@ -444,7 +444,7 @@ def test_passwords(sealed: Program) -> None:
 def test_the_next_command_opens_encrypted_members(sealed: Program) -> None:
     """It is offered where the password was forgotten, and works as it stands; resuming does not."""
     ended = sealed.extract("my secret.zip", "to here", "--prefix", "p q").ends(
-        1, "s3unzip resume does not read these members"
+        1, "s3unzip resume does not read encrypted members"
     )
     offered = ended.err.rpartition("next: s3unzip ")[2]
     (sealed.folder / "password").rename(sealed.folder / "FILE")
