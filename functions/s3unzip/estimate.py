@@ -74,7 +74,7 @@ class _Bound(NamedTuple):
 
     seconds: float
     name: str
-    throttled: bool = False  # whether the bound is S3's write rate: S3 throttles faster tasks
+    throttled: bool = False  # whether S3's write rate is the bound, so that S3 throttles the tasks
 
 
 def estimate(
@@ -150,7 +150,7 @@ def estimate_archive(
         sizes: size of each member in bytes, for a histogram.
     """
     expected = estimate(request, tasks, platform, tuning, workers=workers, sizes=sizes)
-    if platform.name != "aws" or not _is_direct(expected, tasks, tuning):
+    if not platform.is_aws or not _is_direct(expected, tasks, tuning):
         return expected
     function = replace(
         aws(workers=1, memory_mb=rates.DIRECT_MEMORY_MB),
@@ -225,7 +225,7 @@ def _warn_of_timeout(seconds: Sequence[float], platform: Platform) -> tuple[str,
     """Return a warning if the longest task may exceed the time limit of a function."""
     slow_seconds = max(seconds, default=0.0) * rates.SLOW_DAY
     limit = rates.LAMBDA_SECONDS
-    if not platform.memory_gb or slow_seconds <= limit:  # a process has no time limit
+    if not platform.is_aws or slow_seconds <= limit:  # only functions have a time limit
         return ()
     return (
         f"the longest task may take {slow_seconds:.0f} s, but functions stop after {limit:.0f} s",
@@ -249,7 +249,8 @@ def _find_bottleneck(
 def _write_seconds(writes: int) -> float:
     """Return the seconds that S3 needs to accept this number of writes below one prefix.
 
-    S3 doubles the rate that it accepts after each `S3_GROWTH_SECONDS` at that rate.
+    The assumption is that writes come as fast as S3 accepts them, and that S3 doubles the accepted
+    rate every `S3_GROWTH_SECONDS`.
     """
     rate = rates.S3_PREFIX_WRITES
     growth = rates.S3_GROWTH_SECONDS
@@ -267,14 +268,14 @@ def _task_seconds(task: Task, platform: Platform, tuning: Tuning, at_once: int) 
     bandwidth = min(platform.bandwidth, platform.total_bandwidth / at_once)
     inflating = task.size / (rates.INFLATE_RATE * platform.processor)
     moving = max(_bytes_read(task), task.size) / bandwidth
-    calls = 0 if platform.direct else TASK_CALLS  # `DIRECT_CALLS` are not part of a task
+    calls = 0 if platform.direct else TASK_CALLS  # the overhead of a direct run has `DIRECT_CALLS`
     if task.kind is TaskKind.BATCH:  # reading, PUTs and inflating overlap
         putting = _put_seconds(task, platform, tuning)
         cpu = task.members * tuning.member_seconds / platform.processor + inflating
         return calls * platform.latency + max(moving, putting, cpu)
     if task.parts == 1:  # the only task of its member: it also begins and completes the upload
         calls += LARGE_CALLS
-    if task.kind is TaskKind.COPY:  # S3 copies several parts at once, each at this rate
+    if task.kind is TaskKind.COPY:  # S3 copies several parts at once, each at `S3_REQUEST_COPY`
         return calls * platform.latency + task.size / rates.S3_REQUEST_COPY / tuning.parts_in_flight
     # The last part is sent after everything is inflated.
     last_part = min(tuning.part_bytes, task.size) / platform.upload_rate
@@ -294,11 +295,10 @@ def _put_seconds(task: Task, platform: Platform, tuning: Tuning) -> float:
 
 
 def _scan_seconds(task: Task, platform: Platform, bandwidth: float) -> float:
-    """Return the seconds needed to find a segment's two boundaries and the next one's window."""
+    """Return the seconds that a scan needs for its segment and the window of the next segment."""
     reading = _bytes_read(task) / bandwidth
-    computing = (  # `2 *` because a segment has two boundaries
-        rates.SCAN_INFLATES * task.size / rates.INFLATE_RATE + 2 * rates.BOUNDARY_SECONDS
-    )
+    # A segment has two boundaries.
+    computing = rates.SCAN_INFLATES * task.size / rates.INFLATE_RATE + 2 * rates.BOUNDARY_SECONDS
     # The scan is a separate task. It also sends a request for the local header.
     return (TASK_CALLS + 1) * platform.latency + max(reading, computing)
 
@@ -324,7 +324,7 @@ def _overhead_seconds(
     # Settling reads outcomes while it processes others: the slower of the two determines the time.
     report = max(report, len(tasks) / rates.OUTCOMES_AT_ONCE * latency)
     report += rates.REPORT_FIXED_SECONDS + REPORT_CALLS * latency
-    if not platform.memory_gb:  # the run is on one machine
+    if not platform.is_aws:
         return rates.LOCAL_START_SECONDS + plan + report
     cold = rates.COLD_START_P50  # the cold start of the function that receives the event
     if len(tasks) > 1:
@@ -362,8 +362,8 @@ def _billed_seconds(
     Args:
         seconds: duration of each task.
         bottleneck: the largest lower bound on the elapsed time of all tasks. The estimate assumes
-            that the tasks take exactly this time.
-        overhead: seconds outside tasks, used only for a direct run. They include
+            that the elapsed time equals this bound.
+        overhead: seconds outside tasks, used only for a direct run. The overhead includes
             `EVENT_SECONDS`, the wait for the event, which is not billed.
         at_once: number of concurrent tasks.
         platform: the platform of the run; in a direct run, one function does all the work.
@@ -393,18 +393,16 @@ def _count_requests(
         if archive_bytes > tuning.tail_bytes:
             gets = 2
         return Requests(get=gets, put=members + rates.DIRECT_WRITES)
-    # Only functions have a memory size, and they keep the records in S3.
-    has_record_requests = platform.memory_gb > 0
     directory_bytes = _directory_bytes_beyond_tail(members, tuning)
     # One GET for the tail of the archive, and more for the directory before the tail.
     counts: Counter[str] = Counter(get=1 + math.ceil(directory_bytes / tuning.directory_piece))
     for task in tasks:
         counts.update(_task_requests(task, tuning))
-        if has_record_requests:
-            # For the records of the task: settling also reads the outcomes, and tasks other than
-            # scans write only these.
+        if platform.is_aws:
+            # For the records of the task. The GET after `TASK_GETS` is for the outcomes, which
+            # settling reads. A scan has `SCAN_PUTS`; another task has one PUT, for its outcomes.
             counts.update(get=TASK_GETS + 1, put=SCAN_PUTS if task.kind is TaskKind.SCAN else 1)
-    if has_record_requests:
+    if platform.is_aws:
         splits = sum(task.part == 0 for task in tasks if task.parts > 1)  # number of split members
         # One call of the plan is the GET of the tail, which has already been counted.
         counts.update(get=PLAN_CALLS - 1 + SPLIT_GETS * splits, put=PLAN_PUTS + SPLIT_PUTS * splits)
@@ -429,6 +427,6 @@ def _task_requests(task: Task, tuning: Tuning) -> dict[str, int]:
     member_size = task.size * task.parts  # approximate if this task is a slice
     part_bytes = max(tuning.part_bytes, math.ceil(member_size / MAX_PARTS))
     gets += max(1, math.ceil(_bytes_read(task) / tuning.read_piece))
-    if task.kind is TaskKind.SCAN:  # count its slice here, because it will read the same bytes
+    if task.kind is TaskKind.SCAN:  # a slice will read the bytes of the scan again
         gets *= 2
     return requests | {"get": gets, "part": max(1, math.ceil(task.size / part_bytes))}

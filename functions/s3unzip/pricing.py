@@ -26,7 +26,8 @@ class Platform(Struct, frozen=True):
     bandwidth: float  # bandwidth of one worker in each direction
     total_bandwidth: float = math.inf  # bandwidth of all workers together in each direction
     upload_rate: float = math.inf  # rate of a single upload request
-    memory_gb: float = 0.0  # memory of a Lambda function; 0: one machine, where only S3 costs money
+    is_aws: bool = False  # False: the run is on one machine, where only S3 costs money
+    memory_gb: float = 0.0  # memory of a Lambda function
     priced_reads: bool = False  # whether the archive is in S3
     priced_writes: bool = False  # whether the destination is in S3
     direct: bool = False  # whether the function that receives the event extracts the archive itself
@@ -43,6 +44,7 @@ def aws(
         latency=rates.S3_LATENCY,
         bandwidth=rates.LAMBDA_BANDWIDTH,
         upload_rate=rates.S3_REQUEST_UPLOAD,
+        is_aws=True,
         memory_gb=memory_mb / 1024,
         priced_reads=True,
         priced_writes=True,
@@ -54,8 +56,8 @@ def local(*, workers: int, priced_reads: bool = False, priced_writes: bool = Fal
 
     Args:
         workers: number of processes.
-        priced_reads: whether the archive is in S3, where requests for it cost money.
-        priced_writes: whether the destination is in S3, where requests to it cost money.
+        priced_reads: whether the archive is in S3, which charges for reads.
+        priced_writes: whether the destination is in S3, which charges for writes.
     """
     return Platform(
         name="local",
@@ -85,20 +87,18 @@ class Cost(Struct, frozen=True):
     lines: tuple[CostLine, ...]
     total: float
     unavoidable: float  # cost of one PUT per member, which every tool needs
-    unavoidable_share: float  # the share of this cost in the total; 0 if the total is 0
+    unavoidable_share: float  # `unavoidable` divided by `total`; 0 if `total` is 0
 
 
 def price_run(report: Report, platform: Platform | None) -> Cost | None:
     """Return the cost of a run from its counts; None if the run costs nothing or is not priced."""
-    if platform is None or not (
-        platform.priced_reads or platform.priced_writes or platform.memory_gb
-    ):
+    if platform is None or not (platform.priced_reads or platform.priced_writes):
         return None
     requests = report.requests
     # On AWS, a step ends with the PUT of its record, which the step itself cannot count.
     if platform.direct:  # one function extracted the archive, without the state machine
         requests = replace(requests, put=requests.put + rates.DIRECT_WRITES)
-    elif platform.memory_gb:  # the state machine called a function for each task
+    elif platform.is_aws:  # the state machine called a function for each task
         requests = replace(requests, put=requests.put + report.tasks + rates.RUN_WRITES)
     return price(
         report,
@@ -130,7 +130,7 @@ def price(
         tasks: number of tasks.
     """
     lines = _price_s3(job, platform, members, requests)
-    if platform.memory_gb:  # the run is on AWS; on one machine, only S3 costs money
+    if platform.is_aws:
         lines += _price_services_besides_s3(
             job, platform, members=members, seconds=seconds, tasks=tasks
         )
