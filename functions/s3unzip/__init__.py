@@ -3,8 +3,8 @@
 `open_archive` reads the directory of an archive, `extract` extracts an archive on this machine, and
 `verify` compares a destination with an archive. `zip` and `deflate` are the cores: they take bytes
 and return values, do no I/O, and can be used alone. The names below are public;
-docs/reference/api.md promises how stable they are. They are loaded when they are first used, so
-that importing this package is cheap.
+docs/reference/api.md says how stable each name is. A name is loaded when it is first used, so that
+importing this package is cheap.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from importlib import import_module
 
 from s3unzip.version import __version__ as __version__
 
-# Type checkers treat a variable with this name as true. It is not imported from `typing`, because a
-# command should be able to catch Ctrl-C before slow imports.
+# Type checkers treat a variable with this name as true. The variable is defined here, because the
+# import of `typing` is slow, and a command must be able to catch Ctrl-C before slow imports.
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
@@ -71,11 +71,12 @@ if not TYPE_CHECKING:
         return list(__all__)
 
     def __getattr__(name: str) -> object:
-        """Load a public name. For an options class, add the options' help to the docstring."""
+        """Load a public name. Add the help of its options to the docstring of an options class."""
         if name not in _MODULE_OF:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
         module = import_module(_MODULE_OF[name])
-        value = getattr(module, name, module)  # `errors`, `zip` and `deflate` are modules
+        # The names `errors`, `zip` and `deflate` stand for the module itself.
+        value = getattr(module, name, module)
         if hasattr(value, "__struct_fields__"):
             from s3unzip.options import describe_options  # noqa: PLC0415 - for options classes only
 

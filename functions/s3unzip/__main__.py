@@ -26,7 +26,7 @@ def main() -> None:
 
 
 def run_program() -> None:
-    """Run the command line. Ctrl-C prints one line, never a traceback."""
+    """Run the command line and raise `SystemExit`. Ctrl-C prints one line, never a traceback."""
     try:
         if sys.getfilesystemencoding() != "utf-8" and os.environ.get("PYTHONUTF8") != "1":
             _start_again_with_utf8()
@@ -37,7 +37,8 @@ def run_program() -> None:
         # Use one thread of tokio, the runtime of obstore, for all requests; the default is one per
         # processor. A second thread does not help, because Python's global interpreter lock limits
         # the process. With two threads, each request wakes more threads: extracting 20,000 small
-        # members took a third more thread switches. Worker processes inherit the variable.
+        # members caused one third more switches between threads. Worker processes inherit the
+        # variable.
         os.environ.setdefault("TOKIO_WORKER_THREADS", "1")
         from s3unzip.cli.terminal import repair_streams
 
@@ -54,8 +55,8 @@ def _start_again_with_utf8() -> None:
     """Replace this process with one that encodes file names as UTF-8.
 
     Other encodings cannot represent most member names. Output keeps the locale's encoding. The new
-    interpreter receives the original arguments: with `-m s3unzip` instead, it could import modules
-    from the current folder.
+    interpreter receives the original arguments. The arguments `-m s3unzip` would be wrong: with
+    them, Python could import modules from the current folder.
     """
     os.environ["PYTHONUTF8"] = "1"
     os.environ.setdefault("PYTHONIOENCODING", getattr(sys.stdout, "encoding", "utf-8"))

@@ -35,10 +35,10 @@ class Progress:
     def finished(self, counts: Mapping[str, int]) -> None:
         """Receive what was added to the counts since the last call.
 
-        The counts are the members `extracted`, `unchanged` and `failed`, the bytes `bytes_read` and
-        `bytes_written`, and the work `bytes_done`. The sum of `bytes_done` over all calls grows up
-        to `PlanSummary.work`; after that, the work of nested archives is added. No value is
-        negative, and repeated work is counted only once.
+        `extracted`, `unchanged` and `failed` count members. `bytes_read`, `bytes_written` and
+        `bytes_done` count bytes. The sum of all `bytes_done` of an archive is at most
+        `PlanSummary.work`; its nested archives add their own work to the sum. No value is negative,
+        and repeated work is counted only once.
         """
 
     def failed(self, outcomes: Sequence[Outcome]) -> None:
@@ -79,9 +79,9 @@ class Context(Struct, frozen=True):
     policy: Policy = field(default_factory=Policy)
     tuning: Tuning = field(default_factory=Tuning)
     progress: Progress | None = None
-    platform: Platform | None = None  # for estimates and costs; if None, there are none
+    platform: Platform | None = None  # None: the run has no estimate and no cost
     environment: str = ""  # name of the deployed environment; empty: this machine
-    # How the stores are reached; these settings are recorded, and part of the commands in advice.
+    # How the stores are reached. These settings are recorded, and suggested commands contain them.
     connections: StoreConfig | None = None
     max_cost: float | None = None  # maximum estimated cost of a run in dollars; None: no limit
     faults: FaultBudget | None = None  # shared by all calls of the process; created if None

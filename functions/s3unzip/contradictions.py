@@ -1,7 +1,7 @@
 """Checks for options that contradict each other, or do not fit the source or destination of a run.
 
-The command line and an environment's file have different names for an option. A `Naming` returns
-the name that is used where the options were set.
+An option has one name on the command line and another name in an environment's file. A `Naming`
+returns the name that the user wrote.
 """
 
 from collections.abc import Callable, Sequence
@@ -129,16 +129,20 @@ def check_access(
     # The name of each option on the command line, keyed by field.
     words = {option.field: option.word for option in read_options(type(access))}
     set_fields = [field for field in words if getattr(access, field)]
-    set_source_fields = {"unsigned", "request_payer"}.intersection(set_fields)
+    source_fields = {"unsigned", "request_payer"}
     source_words = f"{words['unsigned']} and {words['request_payer']}"
-    if len(set_source_fields) == 2:
+    if source_fields.issubset(set_fields):
         raise UsageError(f"{source_words}: give one of them, because S3 must know who pays")
-    if after_success and "unsigned" in set_source_fields:
+    if after_success and "unsigned" in set_fields:
         raise UsageError(
             f"--after-success: with {words['unsigned']} the archive is reached without "
             "credentials, so it cannot be changed; leave out one of them"
         )
-    if set_source_fields and source is not None and not source.store.takes_s3_options:
+    if (
+        source_fields.intersection(set_fields)
+        and source is not None
+        and not source.store.takes_s3_options
+    ):
         raise UsageError(f"{source}: {source_words} are for S3")
     destination_words = [words[field] for field in set_fields if field.startswith("destination_")]
     if destination_words and destination is not None and not destination.store.takes_s3_options:

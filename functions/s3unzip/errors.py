@@ -97,7 +97,7 @@ class MemberError(ArchiveError):
 
 
 class DeflateError(ArchiveError):
-    """The stream is corrupt, or its segments are lost or do not join: inflate it as one stream."""
+    """The segments of a stream cannot be inflated one by one: inflate the stream from its start."""
 
 
 class UsageError(S3UnzipError):
@@ -196,7 +196,7 @@ class ServiceFaultError(S3UnzipError):
     wait_seconds = 0.0  # time that the server asks the client to wait
 
     def as_given_up(self) -> ServiceFaultError:
-        """Return a copy for a later call that is not sent because the time budget is spent."""
+        """Return a copy of this fault for a call that is not sent: the time budget is spent."""
         fault = ServiceFaultError(str(self))
         fault.trouble = self.trouble
         fault.gave_up = True
