@@ -87,8 +87,7 @@ def test_a_run_that_goes_on_while_others_are_removed(program: Program, run: str)
             os.utime(folder, (begun + 9, begun + 9))
             return super().state(run)
 
-    config = StoreConfig(parse_destination(str(program.home)))
-    assert Busy(config).prune(begun + 5) == (1, 0)
+    assert Busy(StoreConfig(parse_destination(str(program.home)))).prune(begun + 5) == (1, 0)
     assert folder.is_dir()
 
 
@@ -331,8 +330,7 @@ def test_a_fault_costs_no_failure_of_a_watched_run(
     world: memory.World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The look after the one that met the fault tells the failures of all tasks."""
-    archive = build(with_wrong_crc("bad", b"x"))
-    step = begin_run(world.request(archive), world.context)
+    step = begin_run(world.request(build(with_wrong_crc("bad", b"x"))), world.context)
     records = world.records(step.next.run)
     before = read_snapshot(records)
     run_task(records.read_plan().run, step.next.tasks[0], world.context)

@@ -538,10 +538,11 @@ def _follow(run: str, run_list: RunList, display: RunDisplay, arguments: Argumen
             # The state is read before the report, so that a report found after the end is final.
             state = run_list.state(run)  # None: the run has not begun, or is no longer known
             report = run_list.records(run).find_report()
-            snapshot = read_snapshot(run_list.records(run), snapshot)
             task_counts = {}  # numbers of tasks that are waiting, running and lost
             if state == RUNNING:
                 task_counts = run_list.map_counts(run)
+            # Read last: after a fault of a later call, the snapshot's failures would not be shown.
+            snapshot = read_snapshot(run_list.records(run), snapshot)
             read_at = now
         except ServiceFaultError as error:  # the next iteration tries again
             if now - read_at > FAULT_SECONDS or isinstance(error, ExpiredKeysError):
