@@ -306,8 +306,7 @@ def test_a_message_is_retried_within_two_minutes(pipeline: DeployedPipeline) -> 
         pipeline.put("fault.zip", build(Entry("a", b"a" * 500)))
         await_value(pipeline, lambda: "no-such-bucket" in pipeline.logs())
     assert pipeline.wait("fault.zip").verdict is Verdict.COMPLETED
-    seconds = [float(text) for text in NEXT.findall(pipeline.logs())]
-    assert 0 < max(seconds) < 120
+    assert 0 < max(map(float, NEXT.findall(pipeline.logs()))) < 120
 
 
 @pytest.mark.parametrize(
@@ -352,8 +351,7 @@ def _versions(pipeline: DeployedPipeline) -> list[str]:
 def test_a_healthy_environment(pipeline: DeployedPipeline, operator: Program) -> None:
     """Every check of doctor answers, the canary is extracted, and nothing of it is left."""
     before = _versions(pipeline)
-    ended = operator.run("doctor", "--env", "dev", "--json").ends(0)
-    checks = json.loads(ended.out)["checks"]
+    checks = operator.run("doctor", "--env", "dev", "--json").ends(0).lines[0]["checks"]
     by_name = {one["name"]: one for one in checks}
     assert list(by_name) == [*ACCOUNT_CHECKS, "canary", "canary removal"]
     # dev has no alarms.email: nobody is told, and doctor says so.
@@ -417,9 +415,8 @@ def test_a_plan_for_an_environment(pipeline: DeployedPipeline, operator: Program
     """Its forecast is made with the workers, memory and options that are deployed."""
     pipeline.put("planned.data", LARGE)
     source = f"s3://{pipeline.outputs['IngestBucket']}/planned.data"
-    ended = operator.run("plan", source, "--env", "dev", "--json").ends(0)
-    deployed = json.loads(ended.out)
-    usual = json.loads(operator.run("plan", source, "--on", "aws", "--json").out)
+    (deployed,) = operator.run("plan", source, "--env", "dev", "--json").ends(0).lines
+    (usual,) = operator.run("plan", source, "--on", "aws", "--json").lines
     assert deployed["platform"] == usual["platform"] == "aws"
     assert deployed["cost"] != usual["cost"]  # 2,048 MB against 1,769
     refused = operator.run("plan", source, "--env", "dev", "--on", "local").ends(2)

@@ -275,8 +275,7 @@ def test_archives_inside_archives(pipeline: DeployedPipeline) -> None:
         seal_zipcrypto(Entry("two.txt", b"2" * 50, DEFLATE), password), Entry("c.zip", third)
     )
     first = build(seal_aes(Entry("one.txt", b"1" * 50, DEFLATE), password), Entry("b.ZIP", second))
-    nested = seal_aes(Entry("in/x.zip", first, DEFLATE), password)
-    pipeline.put("a.zip", build(nested))
+    pipeline.put("a.zip", build(seal_aes(Entry("in/x.zip", first, DEFLATE), password)))
     for key in ("a.zip", "a/in/x.zip", "a/in/x/b.ZIP"):
         assert pipeline.wait(key).verdict is Verdict.COMPLETED
     wait_until_idle(pipeline)
@@ -367,8 +366,7 @@ CLEAN, THREAT = "NO_THREATS_FOUND", "THREATS_FOUND"
 
 def _put(scanned: DeployedPipeline, key: str, text: bytes) -> dict[str, Any]:
     s3, bucket = scanned.client("s3"), scanned.outputs["IngestBucket"]
-    archive = build(Entry("a.txt", text))
-    return dict(s3.put_object(Bucket=bucket, Key=key, Body=archive))
+    return dict(s3.put_object(Bucket=bucket, Key=key, Body=build(Entry("a.txt", text))))
 
 
 def scan(scanned: DeployedPipeline, key: str, version: dict[str, Any], status: str = CLEAN) -> None:

@@ -263,8 +263,7 @@ class MemorySource(archives.Source):
 
     def stream(self, location: Location, pin: Pin, want: ByteRange) -> Iterator[Buffer]:
         for start in range(want.start, want.stop, PIECE):
-            piece = ByteRange(start, min(start + PIECE, want.stop))
-            yield self.read(location, pin, piece)
+            yield self.read(location, pin, ByteRange(start, min(start + PIECE, want.stop)))
 
     def read(self, location: Location, pin: Pin, want: ByteRange) -> bytes:
         """Return a range of the pinned version at once."""
@@ -473,8 +472,7 @@ class World:
     def run_request(self, request: Request) -> Report:
         plans: list[PlanSummary] = []
         self.buckets.forget_runs()
-        step = begin_run(request, self.context, planned=plans.append)
-        report = self.finish(step)
+        report = self.finish(begin_run(request, self.context, planned=plans.append))
         # The plan is told of once, if the archive is not refused, and every entry counts once.
         assert len(plans) == (report.verdict is not Verdict.REJECTED)
         for plan in plans:

@@ -372,8 +372,7 @@ def test_windows_agree_with_the_whole() -> None:
     data = ENCODERS["zlib-1"](random.Random(2).randbytes(1_200_000).hex().encode())[60_000:]
     whole = find_boundary(data, 70_000, at_end=True)
     assert len(data) > 70_000 + LOOKAHEAD
-    window = data[: 70_000 + LOOKAHEAD]
-    assert find_boundary(window, 70_000, at_end=False) == whole is not None
+    assert find_boundary(data[: 70_000 + LOOKAHEAD], 70_000, at_end=False) == whole is not None
 
 
 def test_stream_within_the_stream_is_not_taken() -> None:
@@ -383,8 +382,7 @@ def test_stream_within_the_stream_is_not_taken() -> None:
     assert [block.kind for block in walk(data)].count(STORED) > 20
     outer = next(bit for bit in _boundaries(data) if bit >= 8 * 10_000)
     assert outer > 8 * (len(inner) - 50_000)
-    size = len(data) - 10_000
-    assert find_boundary(data[10_000:], size, at_end=True) == outer - 8 * 10_000
+    assert find_boundary(data[10_000:], len(data) - 10_000, at_end=True) == outer - 8 * 10_000
 
 
 def test_truncated_stream_has_no_boundary_at_its_end() -> None:

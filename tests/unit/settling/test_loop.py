@@ -89,8 +89,7 @@ def test_a_late_plan_replaces_no_report(world: World) -> None:
     request = world.request(ARCHIVE)
     source = world.buckets.source(request.source)
     tail = read_tail(source, request.source, world.context, world.context.calls())
-    name = run_id(request, tail.pin, tail.modified)
-    known = KnownArchive(name, tail.pin)
+    known = KnownArchive(run_id(request, tail.pin, tail.modified), tail.pin)
 
     def extract_and_delete() -> None:
         assert world.finish(begin_run(request, world.context, known)).verdict is Verdict.COMPLETED
