@@ -2,10 +2,12 @@
 
 Rules:
 
-* An archive has one name. A split archive (APPNOTE 8.3.3) has the name of its last part: ``a.z01``,
-  ``a.z02``, ... ``a.z99``, ``a.z100``, ... and then ``a.zip``; or ``a.zx01``, ... and ``a.zipx``,
-  as WinZip writes them. An archive that was cut into pieces has the name of its first piece:
-  ``a.zip.001``, ``a.zip.002``, ... A file ``a.001`` is a piece only if it has no end record.
+* An archive has one name. A split archive (APPNOTE 8.3.3) has the name of its last part. For
+  example, the parts of ``a.zip`` are ``a.z01``, ``a.z02`` and so on, and last ``a.zip``. The number
+  after ``a.z99`` has three digits: ``a.z100``. WinZip also writes ``a.zipx`` with the parts
+  ``a.zx01``, ``a.zx02`` and so on. An archive that was cut into pieces has the name of its first
+  piece: ``a.zip.001`` is followed by ``a.zip.002``. A file ``a.001`` is a piece only if the file
+  has no end record.
 * Each part is pinned to its own version. The pin of the archive contains the total size of the
   parts, and the ETag and version of the part that the location names.
 * If a part is missing, or if there are too many parts, the tail contains a refusal. No error is
@@ -57,15 +59,16 @@ class Source(Protocol):
 
         Each piece is at most a few MiB long. If the body is cut short, `ServiceFaultError` is
         raised after the received bytes were yielded; the caller resumes with a new range that
-        begins at the next byte. The pin is that of the single object at `location`, because each
-        part of a split archive has its own pin.
+        begins at the next byte. `pin` pins only the object at `location`, because each part of a
+        split archive has its own pin.
         """
 
     def tail(self, location: Location, length: int) -> Tail:
-        """Return the pin and the last `length` bytes, without their end if the body is cut short.
+        """Return the pin and the last `length` bytes, or fewer bytes if the body is cut short.
 
-        This method requests the size first, then the range. Sources whose stores can send both in
-        one response override this method. If the body is cut short, `read_end` reads the rest.
+        This method requests the size first, then the range. If a store can send the size and the
+        range in one response, its source overrides this method. If the body is cut short,
+        `read_end` reads the missing bytes.
         """
         count_request("head")
         current = self.stat(location)
@@ -90,10 +93,11 @@ class Source(Protocol):
     def delete(self, location: Location, pin: Pin) -> None:  # noqa: ARG002 - used by S3 and files
         """Delete only the pinned version; do nothing if that version no longer exists.
 
-        Stores that cannot delete inherit this method, which always raises an error. Other stores
-        leave any other version at the location alone, and raise `SourceChangedError`. This method
-        and `tag` may be called again after a fault. The caller counts the first request of either
-        method; the methods count the others (`count_request`).
+        Stores that cannot delete inherit this method, which always raises an error. If another
+        version is at the location, a store does not delete that version, and raises
+        `SourceChangedError`. This method and `tag` may be called again after a fault. The caller
+        counts one request for each call of these two methods. If a method sends further requests,
+        the method counts them (`count_request`).
         """
         raise UsageError(f"{location.public}: only s3:// objects and files can be deleted")
 
@@ -116,10 +120,10 @@ def read_end(
     """Return the last `length` bytes of one object; if the body is cut short, request the rest."""
     tail = calls.run("get", lambda: source.tail(location, length), store)
     size = tail.pin.size
-    lost_start = max(0, size - length) + len(tail.data)  # equal to `size`, unless cut short
-    # An empty range is read without a request.
-    lost_data = calls.read(source.pinned(location, tail.pin), ByteRange(lost_start, size), store)
-    return tail._replace(data=tail.data + lost_data)
+    # If no byte is missing, the range is empty, and no request is sent.
+    missing = ByteRange(max(0, size - length) + len(tail.data), size)
+    missing_data = calls.read(source.pinned(location, tail.pin), missing, store)
+    return tail._replace(data=tail.data + missing_data)
 
 
 def read_whole_tail(
@@ -128,9 +132,9 @@ def read_whole_tail(
     """Return the last `length` bytes of an archive, and a pin that covers all its parts.
 
     The parts are those of a split archive (a.z01, a.zip), or the pieces into which a file was cut
-    (a.zip.001). If they cannot be joined, the tail contains a refusal.
+    (a.zip.001). If the parts cannot be joined, the tail contains a refusal.
     """
-    # A file such as a.zip.001 is always a piece of a cut archive; a.001 may be a whole archive.
+    # The file a.zip.001 is always a piece. The file a.001 is a piece only without an end record.
     piece_name = _FIRST_PIECE.search(_file_name(location))
     if piece_name is not None and piece_name["zip_suffix"]:
         return _read_pieces(source, location, calls, length=length, max_parts=max_parts)
@@ -142,11 +146,11 @@ def read_whole_tail(
         return _join_parts(source, location, calls, tail=tail, count=count)
     if EOCD_SIGNATURE in tail.data:
         return tail
-    # Without an end record, the file may be the first piece of an archive, or a part before the
-    # last one.
-    if piece_name is not None:  # a file such as a.001
+    # A file without an end record may be the first piece of an archive (a.001), or a part of a
+    # split archive that is not the last part (a.z01).
+    if piece_name is not None:
         return _read_pieces(source, location, calls, length=length, max_parts=max_parts)
-    advice = advise_name(location)  # for a name such as a.z01: give a.zip as the archive
+    advice = advise_name(location)
     if advice is not None:
         tail = _refuse(tail, "multi-disk", advice)
     return tail
@@ -159,7 +163,7 @@ def _refuse(tail: Tail, code: str, message: str) -> Tail:
 def _join_parts(
     source: Source, location: Location, calls: Calls, *, tail: Tail, count: int
 ) -> Tail:
-    """Return the tail of a split archive with `count` parts; `tail` is from the last part."""
+    """Return the tail of a split archive with `count` parts; `tail` belongs to the last part."""
     if locate_part(location, 1) is None:  # the name does not match any naming scheme
         return _refuse(
             tail,
@@ -167,7 +171,7 @@ def _join_parts(
             f"the archive has {count:,} parts; name the last one NAME.zip, beside NAME.z01 and the "
             "other parts",
         )
-    earlier = range(1, count)  # `tail` is that of the last part, number `count`
+    earlier = range(1, count)  # the numbers of all parts before the last part
     parts = list(map_ahead(partial(_stat_part, source, location, calls), earlier, PARTS_AT_ONCE))
     missing = [number for number, part in zip(earlier, parts, strict=True) if part is None]
     if missing:
@@ -175,8 +179,8 @@ def _join_parts(
         if len(missing) > 1:
             message += f", and {len(missing) - 1:,} more"
         return _refuse(tail, "part-missing", message)
-    pins = [part.pin for part in (*parts, tail) if part is not None]  # for mypy: no part is None
-    return tail._replace(pin=_join_pins(pins, named_pin=tail.pin))
+    pins = [part.pin for part in parts if part is not None]  # mypy needs this condition
+    return tail._replace(pin=_join_pins([*pins, tail.pin], named_pin=tail.pin))
 
 
 def _read_pieces(
@@ -184,7 +188,7 @@ def _read_pieces(
 ) -> Tail:
     """Return the tail of an archive that was cut into pieces; `location` is the first piece."""
     pieces = [calls.run("head", lambda: source.stat(location))]
-    # One piece beyond the limit shows that there are too many.
+    # The range includes one number above the limit, so that too many pieces are noticed.
     for part in map_ahead(
         partial(_stat_part, source, location, calls), range(2, max_parts + 2), PARTS_AT_ONCE
     ):
@@ -195,6 +199,7 @@ def _read_pieces(
     archive = source.pinned(location, pin)
     data = calls.read(archive, ByteRange(max(0, pin.size - length), pin.size))
     dates = [part.modified for part in pieces if part.modified is not None]
+    # A refused archive also has a tail, because its run needs an id.
     tail = Tail(data, pin, max(dates, default=None))
     if len(pieces) > max_parts:
         return _refuse(tail, "too-many-parts", f"more than {max_parts:,} parts, the limit")
@@ -204,14 +209,14 @@ def _read_pieces(
         return _refuse(
             tail,
             "part-missing",
-            f"{_name_part(location, len(pieces) + 1)}; the archive's end is not in the parts "
-            "before it",
+            f"{_name_part(location, len(pieces) + 1)}; the earlier parts do not contain the end of "
+            "the archive",
         )
     return tail
 
 
 def _stat_part(source: Source, location: Location, calls: Calls, number: int) -> Tail | None:
-    """Return the pin of part `number` (a tail without bytes); None if no such part is found."""
+    """Return the pin of part `number` (a tail without bytes), or None if there is no such part."""
     part = locate_part(location, number)
     if part is None:
         return None
@@ -222,7 +227,7 @@ def _stat_part(source: Source, location: Location, calls: Calls, number: int) ->
 
 
 def _join_pins(pins: Sequence[Pin], named_pin: Pin) -> Pin:
-    # Returns the pin of all parts. `named_pin` is that of the part that the user named.
+    # Returns the pin of all parts. The user named the part with the pin `named_pin`.
     if len(pins) == 1:  # a single piece is the whole archive
         return named_pin
     return replace(named_pin, size=sum(pin.size for pin in pins), parts=tuple(pins))
@@ -260,12 +265,12 @@ def check_parts(
 ) -> None:
     """Check that the first local header in each part is where the directory places it.
 
-    The preceding member begins in an earlier part, and must end at or before that header. Two local
-    headers are read for each part in which a member begins.
+    The member before this header begins in an earlier part, and must not extend beyond the start of
+    this header. Two local headers are read for each part in which a member begins.
     """
     if not disks.is_split:
         return
-    # For each part, the position in `members` of its first member.
+    # The positions in `members` of the first member of each part.
     first_positions = list(find_boundaries(members, disks))
     faults = map_ahead(
         lambda position: _find_part_fault(members, position, disks, read),
@@ -283,9 +288,10 @@ def check_parts(
 def _find_part_fault(
     members: Sequence[Member], position: int, disks: Disks, read: Callable[[ByteRange], bytes]
 ) -> str | None:
-    """Return a message about a wrong part, or None if the part is correct.
+    """Return what is wrong with a part, or None if the part is correct.
 
-    The caller puts the name of the part before the message, such as "has no member at byte 0".
+    The text is the predicate of a sentence, such as "has no member at byte 0". The caller adds the
+    name of the part as the subject.
 
     Args:
         members: all members, in the order of their offsets.
@@ -299,20 +305,19 @@ def _find_part_fault(
     if position == 0:
         return None
     previous = members[position - 1]
-    # Without room for a local header, the previous member itself is at fault.
+    # `previous.stop` is the offset of the first member in this part. If a local header does not fit
+    # before this offset, the previous member is wrong, not the part.
     if previous.stop - previous.offset < LOCAL_LENGTH:
         return None
     header = read(ByteRange(previous.offset, previous.offset + LOCAL_LENGTH))
-    # Number of bytes by which the data of the previous member would extend into this part.
-    # `previous.stop` is the offset of the next member, not the end of the data.
-    excess = find_data_stop(previous, header) - previous.stop
-    if excess <= 0:
+    overlap = find_data_stop(previous, header) - previous.stop
+    if overlap <= 0:
         return None
-    return f"overlaps the preceding member by {excess:,} bytes"
+    return f"overlaps the preceding member by {overlap:,} bytes"
 
 
 def locate_part(location: Location, number: int, *, is_last: bool = False) -> Location | None:
-    """Return the location of a part, or None if its name does not follow from the archive's name.
+    """Return the location of a part, or None if the archive's name does not determine its name.
 
     Args:
         location: location of the archive.
@@ -324,12 +329,13 @@ def locate_part(location: Location, number: int, *, is_last: bool = False) -> Lo
         return None
     path, question_mark, query = _split_query(location)
     piece_name = _FIRST_PIECE.search(path)
-    if piece_name is not None:  # a.zip.001, a.zip.002: every piece has a number, even the last one
+    if piece_name is not None:  # a.zip.001, a.zip.002: every piece has a number
         digits = len(piece_name["number"])
         path = f"{path[:-digits]}{number:0{digits}}"
     elif not path.lower().endswith((".zip", ".zipx")):
         return None
-    elif not is_last:  # drop "ip", add the number: a.z01 for a.zip, a.zx01 for a.zipx
+    elif not is_last:
+        # At the end of the path, "zip" becomes "z01", and "zipx" becomes "zx01".
         path = re.sub(r"ip(x?)\Z", rf"\g<1>{number:02}", path, flags=re.IGNORECASE)
     return replace(location, key=path + question_mark + query)
 
@@ -337,7 +343,7 @@ def locate_part(location: Location, number: int, *, is_last: bool = False) -> Lo
 def locate_parts(location: Location, pin: Pin) -> list[Location]:
     """Return the locations of the parts of an archive, in order; one of them is `location`."""
     count = len(pin.parts or (pin,))
-    # An archive of a single part may have any name; `locate_part` may then return None.
+    # `locate_part` returns None for some names, which only an archive with a single part can have.
     return [
         locate_part(location, number, is_last=number == count) or location
         for number in range(1, count + 1)
@@ -345,11 +351,11 @@ def locate_parts(location: Location, pin: Pin) -> list[Location]:
 
 
 def make_archive_test(location: Location, pin: Pin, destination: Location) -> Callable[[str], bool]:
-    """Return a function that tests whether a key is that of the archive or of one of its parts.
+    """Return a function that tests whether a key refers to the archive or to one of its parts.
 
-    A file can have several paths, because of linked folders or case-insensitive file systems.
-    Recognizing all of them requires system calls, so this is done only if the archive lies below
-    the folder `destination`.
+    A file can have several paths, because of linked folders or case-insensitive file systems. The
+    function compares files, not only paths, if the archive lies below the folder `destination`.
+    Other archives are safe from the members, and comparing files requires system calls.
     """
     part_keys = {part.key for part in locate_parts(location, pin)}
     if not location.store.is_local:
@@ -357,9 +363,9 @@ def make_archive_test(location: Location, pin: Pin, destination: Location) -> Ca
     folder = os.path.realpath(destination.key).rstrip("/") + "/"
     if not any(fold_key(os.path.realpath(key)).startswith(fold_key(folder)) for key in part_keys):
         return part_keys.__contains__
-    # A member whose key is that of a part would replace the part.
-    # To save system calls, `is_part` compares a file only with the part that has the same name. If
-    # one of `part_keys` is a symbolic link, its part has two names: the link's and the file's.
+    # A member with the key of a part would replace the part.
+    # To save system calls, `is_part` compares a file only with a part that has the same name. If a
+    # key in `part_keys` leads to a symbolic link, both the link and its target count as the part.
     paths_by_name = {
         fold_key(path.name): path for key in part_keys for path in (Path(key), Path(key).resolve())
     }
@@ -378,7 +384,7 @@ def make_archive_test(location: Location, pin: Pin, destination: Location) -> Ca
 
 
 def advise_name(location: Location) -> str | None:
-    """Return advice to specify another part; None if `location` can be the name of an archive.
+    """Return advice on which part to name instead; None if `location` can name an archive.
 
     For example, ``a.zip.002`` is a piece, ``a.z01`` is an earlier part of ``a.zip``, and ``a.zx01``
     is an earlier part of ``a.zipx``.
@@ -391,7 +397,7 @@ def advise_name(location: Location) -> str | None:
     part = re.search(r"\.(?P<z>z)(?P<x>x?)[0-9]{2,5}\Z", name, re.IGNORECASE)
     if part is None:
         return None
-    suffix = {"z": ".zip", "Z": ".ZIP"}[part["z"]]  # keep the case
+    suffix = {"z": ".zip", "Z": ".ZIP"}[part["z"]]  # in the same case as the part's name
     return f"give its last part as the archive: {name[: part.start()]}{suffix}{part['x']}"
 
 

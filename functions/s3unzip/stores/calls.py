@@ -6,8 +6,8 @@ Rules:
   requests.
 * All `Calls` objects of a process share one `AimdLimiter`. If a store throttles one thread, all
   threads slow down, and the next step begins at the pace that the store accepts.
-* They also share one `FaultBudget`, so that the process waits only once for a store that does not
-  respond, and not once for each step.
+* All `Calls` objects of a process also share one `FaultBudget`. If a store does not respond, the
+  process waits for the store once, not again in each step.
 * A function passed as `call` makes one attempt. After a `ServiceFaultError` it is called again, so
   it must be safe to repeat. Any other `S3UnzipError` means that the store has responded, so the
   store works.
@@ -85,7 +85,7 @@ class AimdLimiter:
             while self._active >= self.limit:
                 self._changed.wait()
             self._active += 1
-            cuts = self._cuts
+            cuts_before_call = self._cuts
         throttled = succeeded = False
         try:
             value = call()
@@ -96,17 +96,17 @@ class AimdLimiter:
         finally:
             with self._lock:
                 self._active -= 1
-                if throttled and cuts == self._cuts:  # not cut since this call began
+                if throttled and self._cuts == cuts_before_call:
                     self._cuts += 1
                     self._successes = 0
                     self.limit = max(1, int(self.limit * CUT))
                 elif succeeded and self.limit < self._max_concurrency:
                     self._grow()
-                self._changed.notify(2)  # this call has ended, and the limit may have risen
+                self._changed.notify(2)  # one for the end of this call, one for a higher limit
         return value
 
     def _grow(self) -> None:
-        """Raise the limit by one after a success or, once it was cut, after `limit` successes."""
+        """Raise the limit by one after each success or, after the first cut, `limit` successes."""
         self._successes += 1
         if not self._cuts or self._successes >= self.limit:
             self._successes = 0
@@ -144,10 +144,10 @@ class Calls:
     def run(self, kind: Kind, call: Callable[[], T], store: Store | None = None) -> T:
         """Return the result of `call`; retry while the budget lasts.
 
-        The budget limits the time since the first fault that was not followed by a success. Faults
-        are tracked for this call, for calls of its kind, and for all calls to the store. The time
-        spent in failing calls counts: a store that does not respond uses up the budget as fast as
-        a store that refuses each call.
+        The budget limits the duration of an outage, which begins with the first fault after a
+        success. Faults are tracked for this call, for calls of its kind, and for all calls to the
+        store. The time spent in failing calls counts: a store that does not respond uses up the
+        budget as fast as a store that refuses each call.
 
         Args:
             kind: kind of request to count.
@@ -173,7 +173,7 @@ class Calls:
                 return value
 
     def _attempt(self, call: Callable[[], T], store: Store) -> T:
-        """Return the result of `call`; until then, mark this thread as waiting for `store`.
+        """Return the result of `call`; while `call` runs, this thread is in `FaultBudget.waiting`.
 
         If `call` sends further requests, `count_request` counts them in this object.
         """
@@ -183,7 +183,7 @@ class Calls:
             return call()
         finally:
             _current.reset(token)
-            self._faults.waiting.pop(get_ident(), None)  # missing after a nested call
+            self._faults.waiting.pop(get_ident(), None)  # a nested call may have removed the entry
 
     def end(self) -> None:
         """Stop all retries: the step has failed, so its other threads must not wait for stores."""
@@ -202,7 +202,8 @@ class Calls:
     def paced(self, kind: Kind, call: Callable[[], T]) -> T:
         """Like `run`, but for the destination, with at most `pace.limit` concurrent calls."""
 
-        def call_unless_spent() -> T:  # the budget may run out while the call waits for its turn
+        def call_unless_spent() -> T:
+            # Other calls may have spent the budget while this call waited for `pace`.
             fault = self._final_fault or self._faults.find_spent(
                 "destination", kind, self._clock.now()
             )
@@ -228,7 +229,8 @@ class Calls:
         """
         position = want.start
         progress = _Progress(self._clock.now())
-        while position < want.stop:  # repeated after a fault, and at the end of a part
+        # Each round sends one request. A fault, or the end of a part, ends the round.
+        while position < want.stop:
             missing = want._replace(start=position)
             if archive.holds(missing):
                 yield from archive.stream(missing)
@@ -243,8 +245,8 @@ class Calls:
                     # Time spent by the consumer does not count against the store.
                     progress.began += self._clock.now() - paused
                     if slow_fault is not None and position < want.stop:
-                        raise slow_fault  # handled below, as if the body were cut short here
-            except ServiceFaultError as fault:
+                        raise slow_fault
+            except ServiceFaultError as fault:  # the body was cut short, or is too slow
                 if not self._wait_for_retry(progress, (store, "get"), fault):
                     raise
 
@@ -271,7 +273,7 @@ class Calls:
             yield _join(gathered)
 
     def _note_bytes(self, progress: _Progress, size: int, store: Store) -> ServiceFaultError | None:
-        """Note that `size` bytes arrived; return a fault after `budget_seconds` at a low rate."""
+        """Note `size` received bytes; return a fault if the body was slow for the whole budget."""
         now = self._clock.now()
         seconds = now - progress.began
         progress.size += size
@@ -302,11 +304,12 @@ class Calls:
         """Wait until the call may be retried; return False if it must not be retried.
 
         The call is not retried if the budget is spent, the step has ended, or the worker has no
-        time left. `fault` ended the last attempt; `gave_up` is set if the step no longer retries.
+        time left. `fault` ended the last attempt. If the step no longer retries any call, this
+        method sets `fault.gave_up`.
         """
         if isinstance(fault, ExpiredKeysError):  # waiting does not renew the keys
             self._final_fault = fault
-        if self._final_fault is not None:  # no call of this step is retried
+        if self._final_fault is not None:
             fault.gave_up = True
             fault.is_down = self._final_fault.is_down
             return False
@@ -317,7 +320,7 @@ class Calls:
                 draw_delay(progress.waits, random.Random()),  # noqa: S311 - not a secret
                 min(fault.wait_seconds, LONGEST_DELAY),
             )
-            # The length of the outage at the end of the delay.
+            # The outage will have lasted this long when the delay is over.
             outage_seconds = self._clock.now() + delay - failing_since
             if outage_seconds > self._faults.budget_seconds:
                 self._final_fault = fault
@@ -332,7 +335,8 @@ class Calls:
                 self._faults.warn_once(
                     *request, fault, self._faults.budget_seconds - outage_seconds
                 )
-            self._clock.sleep(delay)  # until its turn comes, the call waits again, for longer
+            self._clock.sleep(delay)
+            # If another call has taken the turn, this call waits again, for longer.
             if not self._ended.is_set() and self._faults.take_turn(store, self._clock.now()):
                 self.count("retries")
                 return True
@@ -341,7 +345,7 @@ class Calls:
     def _count_fault(
         self, progress: _Progress, request: tuple[Store, Kind], fault: ServiceFaultError
     ) -> float:
-        """Count a failed attempt, and return when the outage began.
+        """Count a failed attempt; return the Unix time at which the outage began.
 
         The outage began when the store or this call began to fail, whichever was earlier.
         """
@@ -355,10 +359,10 @@ class Calls:
 
 
 class _Progress(Struct):
-    """The progress of a call, or of a body since its bytes last arrived fast enough."""
+    """The progress of a call. A body that arrives fast enough resets the progress."""
 
-    # Unix time when the last attempt began, or when the body last arrived fast enough. The time
-    # that the consumer of a body needs is added, because the store did not cause it.
+    # Unix time when the last attempt began, or when the body last arrived fast enough. While the
+    # consumer of a body pauses, this time moves forward, because the store did not cause the pause.
     began: float
     size: int = 0  # number of bytes of the body that have arrived
     waits: int = 0  # number of waits before retries
@@ -391,8 +395,8 @@ def read_until_fault(chunks: Iterator[Buffer]) -> bytes:
             body += chunk
             waited = time.monotonic() - began
             if waited > TAIL_SECONDS and len(body) < MIN_RATE * waited:
-                raise _too_slow(len(body), waited)  # also too slow below, so it is raised again
-    except ServiceFaultError:
+                raise _too_slow(len(body), waited)
+    except ServiceFaultError:  # the body was cut short, or is too slow
         # A partial body that arrived fast enough is useful: the caller requests only the missing
         # bytes.
         if len(body) < MIN_RATE * (time.monotonic() - began):
@@ -405,9 +409,8 @@ def read_ahead(
 ) -> Iterator[T]:
     """Yield the result of `read` for each piece of `whole`, in order.
 
-    Each piece has `piece_length` bytes; the last one may be shorter. At most `ahead` pieces are
-    being read or wait for the consumer. This bounds the memory: reading pauses while the consumer
-    is slow.
+    Each piece has `piece_length` bytes; the last one may be shorter. At most `ahead` pieces are in
+    memory, including the pieces that are being read. If the consumer is slow, reading pauses.
     """
     if whole.length <= piece_length:  # a single piece needs no thread
         if whole.length:
@@ -428,7 +431,7 @@ def map_ahead(
     Args:
         values: arguments for the calls, iterated in the consumer's thread.
         at_once: maximum number of concurrent calls.
-        ahead: maximum number of calls that run or whose results wait for the consumer. If it
+        ahead: maximum number of running calls plus results that wait for the consumer. If `ahead`
             exceeds `at_once`, one slow call does not hold up the others. Defaults to `at_once`.
     """
     remaining = iter(values)

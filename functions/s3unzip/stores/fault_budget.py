@@ -3,9 +3,9 @@
 Rules:
 
 * A process has one `FaultBudget`, which all its threads use concurrently.
-* An outage begins with the first failed call after a success. A success ends the outage of the
-  store, and that of the kind of request that succeeded. The budget is the longest outage that a
-  run tolerates.
+* An outage begins with the first failed call after a success. A success ends two outages: the
+  outage of the store, and the outage of the kind of request that succeeded. The budget is the
+  longest outage that a run tolerates.
 * While a store is failing, one waiting call at a time is retried, at longer and longer intervals.
 """
 
@@ -24,7 +24,7 @@ _log = logging.getLogger("s3unzip.calls")
 FIRST_DELAY = 0.1  # maximum seconds before the first retry; doubled after each attempt
 LONGEST_DELAY = 10.0
 SILENT_AFTER = 1 / 8  # a store that does not respond for this share of the budget is silent
-# An outage is over after this many times `FaultBudget.budget_seconds` without a fault.
+# An outage is over if there was no fault for this many times `FaultBudget.budget_seconds`.
 FORGET = 5
 
 
@@ -57,8 +57,8 @@ class FaultBudget:
 
     Each store has its own budget, and so has each kind of request to a store. Therefore, a store
     that accepts new uploads but refuses their parts does not get a new budget with each upload.
-    While a store is failing, calls take turns to retry it, so that the store receives a few
-    requests from the whole process instead of a few from each thread, task and round.
+    While a store is failing, calls take turns to retry. Then the store receives only a few requests
+    from the whole process, not a few requests from each thread.
 
     Args:
         budget_seconds: maximum duration of an outage, from the start of the first failed call.
@@ -77,7 +77,13 @@ class FaultBudget:
         self._lock = threading.Lock()
 
     def note_success(self, store: Store, kind: Kind, began: float) -> None:
-        """Record that a store responded to a call begun at `began`, or sent bytes at `began`."""
+        """Record that a store responded to a call, or sent bytes of a body.
+
+        Args:
+            store: store that responded.
+            kind: kind of the request.
+            began: Unix time when the call began, or when the bytes arrived.
+        """
         self._latest_success[store, None] = began  # None: requests of any kind
         self._latest_success[store, kind] = began
         if self._outages:  # usually there are none, and no lock is needed
@@ -90,16 +96,16 @@ class FaultBudget:
     ) -> float:
         """Record that a call that began at the time `began` failed at the time `now`.
 
-        Returns the start of the outage: that of the store or of this kind of request, whichever is
-        earlier.
+        Returns the start of the store's outage, or the start of the outage of this kind of request,
+        whichever is earlier.
         """
         outages = []
         with self._lock:
             for scope in (store, None), (store, kind):  # all requests, then those of this kind
                 outage = self._outages.get(scope)
                 if outage is None or now - outage.latest > FORGET * self.budget_seconds:
-                    # An earlier outage is over. The new one began after the last success, even if
-                    # this call began before that success.
+                    # An earlier outage is over. The new outage began after the last success, even
+                    # if this call began before the last success.
                     outage = _Outage(max(began, self._latest_success.get(scope, 0.0)))
                     self._outages[scope] = outage
                 outage.latest = now
@@ -127,10 +133,10 @@ class FaultBudget:
         return outage is not None and now - outage.since > self.budget_seconds
 
     def find_silent(self, now: float) -> Iterator[Store]:
-        """Yield the stores that a call has waited for too long; a store with faults is left out."""
+        """Yield each store without faults that has not responded to a waiting call for too long."""
         for store, began in tuple(self.waiting.values()):
-            # The wait began when this call began, or when the latest successful request of any kind
-            # (None) began, whichever was later.
+            # The store has been silent since this call began, or since the latest success of any
+            # kind of request (None), whichever is later.
             seconds = now - max(began, self._latest_success.get((store, None), 0.0))
             if seconds > self.budget_seconds * SILENT_AFTER and (store, None) not in self._outages:
                 yield store
@@ -148,7 +154,7 @@ class FaultBudget:
                 return True
             if now < outage.next_turn:
                 return False
-            # On average, `draw_delay` returns half of its limit; turns are as far apart as that.
+            # The time between two turns is the average delay, which is half of the maximum delay.
             outage.next_turn = now + min(LONGEST_DELAY, FIRST_DELAY * 2**outage.turns) / 2
             outage.turns += 1
             return True

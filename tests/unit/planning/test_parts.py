@@ -66,11 +66,11 @@ def _fill(world: World, files: Files) -> Request:
         ),
         (
             _without(PIECES, "a.zip.004"),
-            r".*is missing: a\.zip\.004; the archive's end is not in the parts before it.*",
+            r".*is missing: a\.zip\.004; the earlier parts do not contain the end of the archive.*",
         ),
         (
             {"a.002": PIECES["a.zip.002"], "a.001": PIECES["a.zip.001"]},
-            r".*is missing: a\.003; the archive's end is not in the parts before it.*",
+            r".*is missing: a\.003; the earlier parts do not contain the end of the archive.*",
         ),
         (_without(PIECES, "a.zip.002") | {"a.zip.001": b"no archive"}, "no-eocd.*"),
     ],
