@@ -49,7 +49,7 @@ def compile_glob(pattern: str, *, any_case: bool = False) -> Glob:
     if pattern.endswith("/"):
         text += "**"
     tokens: list[str] = _TOKEN.findall(text)
-    if "/" not in pattern:  # it matches the last part of a path
+    if "/" not in pattern:  # the pattern matches the last part of a path
         tokens.insert(0, _ANY_FOLDER)
     elif not text.startswith("**"):  # `**` also matches leading slashes of a path
         tokens.insert(0, _LEADING_SLASHES)
@@ -59,7 +59,10 @@ def compile_glob(pattern: str, *, any_case: bool = False) -> Glob:
     try:
         if _suits_re(tokens):  # for the other patterns, `re` could take a very long time
             # Each group is a part of the path, or the separators between two parts.
-            parts = (_translate_part(part) for _, part in groupby(tokens, _SEPARATORS.__contains__))
+            parts = (
+                _translate_part(part)
+                for _, part in groupby(tokens, lambda token: token in _SEPARATORS)
+            )
             return re.compile(rf"\A{''.join(parts)}\Z", flags).match
         return _compile_automaton(tokens, flags)
     except re.error as error:
@@ -81,30 +84,30 @@ def _suits_re(tokens: Sequence[str]) -> bool:
     All of these must be true:
 
     - Each ``**`` is a whole part, so that a slash separates it from other wildcards.
-    - At most one part before the last is ``**``: with two, `re` would try all pairs of places. A
-      last part ``**`` is not counted, because it matches the rest of the path at once.
+    - At most one part before the last part is ``**``: with two, `re` would try all pairs of places.
+      If the last part is ``**``, it matches the rest of the path at once.
     - No character class can match a slash, as in ``a[/]b``.
-    - The pattern does not begin with ``*/``. The expression for leading slashes is possessive: in
-      the path ``/b``, it would match the slash that ``*/b`` needs, and never give it back.
+    - The pattern does not begin with ``*/``. In the path ``/b``, ``*/b`` needs the leading slash,
+      but the expression for leading slashes (`_LEADING_SLASHES`) would keep this slash.
     """
     # Classes that cannot match a slash become "?".
     text = "".join("?" if _is_class_without_slash(token) else token for token in tokens)
     parts = text.removeprefix(_LEADING_SLASHES).split("/")
     is_separated = all(part == "**" or "**" not in part for part in parts)
-    takes_slash = text.startswith(f"{_LEADING_SLASHES}*/")
-    return is_separated and parts[:-1].count("**") <= 1 and "[" not in text and not takes_slash
+    needs_slash = text.startswith(f"{_LEADING_SLASHES}*/")
+    return is_separated and parts[:-1].count("**") <= 1 and "[" not in text and not needs_slash
 
 
 def _translate_part(tokens: Iterable[str]) -> str:
     """Return the regular expression of one part of a pattern that suits `re`, or of separators.
 
     ``a*b*c`` becomes ``a(?>[^/]*?b)[^/]*c``. The text after a ``*`` is matched at the first place
-    where it fits, which leaves the most text for the rest: if the rest does not match then, it
-    cannot match at all. ``(?>`` makes an atomic group, so that `re` does not go back to other
-    places. `re` tries several places only for the last ``*``, because the text after it must end
-    the name.
+    where the text fits. No later place needs to be tried, because the first place leaves the most
+    text for the rest of the pattern. ``(?>`` makes an atomic group, so that `re` does not try later
+    places. `re` tries several places only for the last ``*``, because the text after the last ``*``
+    must end the name.
     """
-    # Only ``*`` has this expression, so the split returns the texts before and after each ``*``.
+    # No other token has the expression of ``*``: the split returns the texts around each ``*``.
     prefix, *after_stars = "".join(map(_translate, tokens)).split(_WILD["*"])
     if not after_stars:
         return prefix
@@ -123,9 +126,9 @@ def _translate(token: str) -> str:
     negation = ""
     if token[1:2] in {"!", "^"}:
         negation = "^"
-    # The text between the brackets; it is empty if the token is one character.
+    # The characters and ranges between the brackets.
     members = re.findall(r".-.|.", token[1 + len(negation) : -1], re.DOTALL)
-    if not members:  # one character, or an empty character class
+    if not members:  # the token is one character, or an empty character class
         return re.escape(token)
     # `[::2]` picks the two ends of a range such as "a-z".
     ranges = ("-".join(map(re.escape, member[::2])) for member in members)
@@ -141,7 +144,7 @@ class _Position(NamedTuple):
     """A position in a pattern, before one of its tokens."""
 
     stays_on: re.Pattern[str] = _NOTHING  # the characters that keep a match at this position
-    advances_on: re.Pattern[str] = _NOTHING  # the characters that advance it by one position
+    advances_on: re.Pattern[str] = _NOTHING  # the characters that advance a match by one position
     skips: tuple[int, ...] = ()  # numbers of positions to skip without consuming a character
 
 
@@ -151,7 +154,7 @@ _WILD_POSITIONS = {
     _LEADING_SLASHES: [_Position(stays_on=_SLASH, skips=(1,))],
     "*": [_Position(stays_on=re.compile("[^/]"), skips=(1,))],
     "**": [_Position(stays_on=_ANY_CHARACTER, skips=(1,))],
-    # Without a folder, a match skips both positions. If there are folders, the second position
+    # If the path has no folder, a match skips the two positions. Otherwise, the second position
     # matches all text up to a slash.
     _ANY_FOLDER: [
         _Position(skips=(1, 2)),
@@ -167,9 +170,10 @@ def _compile_automaton(tokens: Sequence[str], flags: int) -> Glob:
     """
     positions: list[_Position] = []
     for token in tokens:
-        positions += _WILD_POSITIONS.get(token) or [
-            _Position(advances_on=re.compile(_translate(token), flags))
-        ]
+        if token in _WILD_POSITIONS:
+            positions += _WILD_POSITIONS[token]
+        else:
+            positions.append(_Position(advances_on=re.compile(_translate(token), flags)))
     end = len(positions)  # the position after the whole pattern
     positions.append(_Position())  # no character keeps a match at this position or advances it
 

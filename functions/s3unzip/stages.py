@@ -36,14 +36,14 @@ AFTER_TASKS = {Stage.SCAN: Stage.LINK, Stage.SLICE: Stage.FINISH, Stage.STREAM: 
 
 
 def current_stage(ended: Mapping[Stage, bool]) -> Stage:
-    """Return the stage of a member: the latest on record or, if its tasks have ended, the next one.
+    """Return the stage of a member: its latest stage on record, or the stage that follows.
 
     Args:
         ended: for each stage with a task or an outcome on record, whether all its tasks have ended.
     """
-    latest = max(ended, key=list(Stage).index)  # the last stage in the order of declaration
+    latest = next(stage for stage in reversed(Stage) if stage in ended)
     if ended[latest]:
-        # A stage not in `AFTER_TASKS` stays current: only settling ends it, or it is `DONE`.
+        # Ended tasks end only the stages in `AFTER_TASKS`.
         return AFTER_TASKS.get(latest, latest)
     return latest
 

@@ -33,7 +33,12 @@ def source_fingerprint(package: Path | None = None) -> str:
     for path in sorted(package.rglob("*")):
         parts = path.relative_to(package).parts
         name = "/".join(parts)
-        if not path.is_file() or "__pycache__" in parts or NOT_DEPLOYED & {parts[0], name}:
+        if (
+            not path.is_file()
+            or "__pycache__" in parts
+            or parts[0] in NOT_DEPLOYED
+            or name in NOT_DEPLOYED
+        ):
             continue
         body = path.read_bytes()
         digest.update(f"{name}\0{len(body)}\0".encode())

@@ -187,12 +187,8 @@ class RunRecords:
 
     def list_rounds(self) -> list[int]:
         """Return the numbers of all rounds so far."""
-        numbers = []
-        for name in self.store.names(ROUNDS):
-            match = _ROUND.fullmatch(name)
-            if match is not None:
-                numbers.append(int(match[1]))
-        return sorted(numbers)
+        matches = map(_ROUND.fullmatch, self.store.names(ROUNDS))
+        return sorted(int(match[1]) for match in matches if match is not None)
 
     def write_round(self, number: int, tasks: Iterable[Task]) -> None:
         """Write the tasks of one round."""
