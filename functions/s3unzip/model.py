@@ -36,8 +36,8 @@ ARCHIVE_FIELDS = frozenset({"archive_stem", "archive_dir", "archive_key", "bucke
 NO_NAMES = frozenset({"", ".", ".."})  # parts of a path that do not name a folder or file
 
 # msgspec reads the fields of a type when it creates the first decoder for the type. If another
-# thread creates one at the same time, that thread sees only some of the fields, and the process
-# crashes (SIGSEGV, msgspec 0.22).
+# thread creates a decoder for the type at the same time, that thread sees only some of the fields,
+# and the process crashes (SIGSEGV, msgspec 0.22).
 _preparing = threading.Lock()
 
 
@@ -74,7 +74,7 @@ def decode(line: bytes | str, kind: type[T]) -> T:
 
 
 def decode_lines(data: bytes, kind: type[T]) -> list[T]:
-    """Return the values of type `kind`, one per line, twice as fast as `decode` for each line."""
+    """Return the values of type `kind`, one per line; `decode` would take twice as long."""
     try:
         return _decoder(kind).decode_lines(data)  # type: ignore[arg-type, no-any-return]  # a list
     except UNREADABLE as error:
@@ -92,7 +92,7 @@ class StoreKind(Struct, frozen=True):
     has_neighbours: bool = True  # the other parts of an archive may be stored next to it
     has_etags: bool = False  # a listing contains the ETags of objects
     keeps_properties: bool = True  # storage class, ACL, tags, metadata and headers of objects
-    takes_members: bool = False  # a run can write members to it
+    takes_members: bool = False  # a run can write members to this store
     deletes_archives: bool = False
     tags_archives: bool = False
     is_billed: bool = False  # AWS bills the requests
@@ -189,7 +189,7 @@ class OnConflict(StrEnum):
     """What to do if the key already exists in the destination."""
 
     OVERWRITE = "overwrite"
-    SKIP_UNCHANGED = "skip-unchanged"  # if size and zip-crc32 are equal
+    SKIP_UNCHANGED = "skip-unchanged"  # write only if the size or zip-crc32 differs
     NEVER = "never"  # If-None-Match
 
 
@@ -287,7 +287,7 @@ class Options(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
             "Keep deflated members compressed, re-wrapped as gzip.",
             HelpSection.OBJECTS,
         ),
-    ] = None  # how to mark members written as gzip, not inflated; None: members are inflated
+    ] = None  # how to mark members that stay compressed; None: members are inflated
     trust_crc: Annotated[
         bool,
         RunOption(help="With as_gzip: do not inflate members to check them."),
@@ -301,7 +301,7 @@ class Options(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
             HelpSection.OBJECTS,
             maximum_in_file=8,
         ),
-    ] = 0  # maximum depth of archives inside archives to extract
+    ] = 0  # number of levels of nested archives to extract
     nested_budget: Budget | None = None  # limits for a nested run and the runs below it
     marker: Annotated[
         bool,
@@ -326,7 +326,8 @@ class Options(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
                 )
             try:
                 # `convert` checks the fields of a dict, but not of a struct: make a dict first.
-                # Bytes are kept, so that `convert` refuses them: by default, they become strings.
+                # By default, `to_builtins` turns bytes into strings. With `builtin_types`, bytes
+                # remain bytes, and `convert` refuses them.
                 plain = msgspec.to_builtins(value, builtin_types=(bytes, bytearray, memoryview))
                 force_setattr(self, option.name, msgspec.convert(plain, option.type))
             except (msgspec.ValidationError, TypeError) as error:
@@ -415,7 +416,7 @@ class Request(Struct, frozen=True):
     options: Options = Options()
     event_time: float | None = None  # time at which the archive was put, in Unix seconds
     after_success: AfterSuccess | None = None  # not part of the identity of the run
-    again: str | None = None  # what caused the archive to be extracted again after a replacement
+    again: str | None = None  # cause of a run that extracts the archive again, after a replacement
     route: Route | None = None  # None: the archive matches no route of the environment
 
 
@@ -426,9 +427,9 @@ class Run(Request, frozen=True, kw_only=True):
     pin: Pin
     key_prefix: str  # start of every key of the run, before the path of the member
     created: float  # time in Unix seconds
-    # For members whose size is known only in its lower 32 bits: the number of bytes that each
-    # compressed byte may add to the declared size, so that all members together stay within
-    # `Limits.total_size`.
+    # Some members declare only the lower 32 bits of their size. Such a member may exceed this size
+    # by `inflation` bytes for each of its compressed bytes. With this limit, all members together
+    # stay within `Limits.total_size`.
     inflation: float = 0.0
 
 
@@ -468,7 +469,7 @@ class TaskKind(StrEnum):
     BATCH = "batch"  # a contiguous byte range of the archive that contains many small members
     STREAM = "stream"  # one large member, inflated into a multipart upload
     COPY = "copy"  # one stored member, or a slice of it, copied by the server
-    SCAN = "scan"  # find one segment of a huge deflated member, and the window of the next one
+    SCAN = "scan"  # find one segment of a huge deflated member, and the window of the next segment
     SLICE = "slice"  # inflate and upload some linked segments of a huge deflated member
 
 
@@ -525,7 +526,7 @@ class Next(Struct, frozen=True, omit_defaults=True):
     round: int = 0  # number of the round, whose tasks are in rounds/NN.jsonl
     tasks: tuple[Task, ...] = ()  # the tasks of the round, if there are few
     workers: int = 1  # number of concurrent tasks
-    done: int = 0  # tasks ended and members recorded before this round
+    done: int = 0  # number of ended tasks, plus number of members with an outcome
     idle: int = 0  # number of consecutive rounds without progress before this one
     reopened: bool = False  # whether a user resumed the run to extract its failed members again
     requests: Requests = Requests()  # the requests of all settling steps so far
@@ -773,7 +774,7 @@ class Report(Struct, frozen=True, omit_defaults=True):
     tasks: int = 0
     workers: int = 0  # number of concurrent workers; 0: no worker performed a task
     tasks_failed: int = 0
-    bytes_in: int = 0  # bytes read from the archive: its end, with the directory, and its members
+    bytes_in: int = 0  # bytes read from the archive, for the directory and for the members
     bytes_out: int = 0  # bytes written to the destination
     requests: Requests = Requests()  # requests that the steps counted: see docs/run-files.md
     event_time: float | None = None
@@ -839,14 +840,12 @@ class NestedRun(Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_failure(self) -> bool:
-        """Whether members may be missing; False for a file that never was an archive.
-
-        Both such a file and a truncated archive have the reason ``no-eocd``.
-        """
-        return self.verdict is not Verdict.COMPLETED and not (
-            self.reason == "no-eocd"
-            and re.search(r"the file is empty|look like (?!a ZIP archive)", self.message or "")
+        """Whether members may be missing; False for a file that never was an archive."""
+        # A truncated archive has the same reason, so the message is searched.
+        never_was_archive = self.reason == "no-eocd" and re.search(
+            r"the file is empty|look like (?!a ZIP archive)", self.message or ""
         )
+        return self.verdict is not Verdict.COMPLETED and not never_was_archive
 
 
 class ArchiveEnd(Struct, frozen=True, omit_defaults=True):

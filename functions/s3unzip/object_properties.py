@@ -138,7 +138,7 @@ class ObjectProperties(Struct, frozen=True, omit_defaults=True):
                     (not _TYPE.fullmatch(kind), "not a media type, such as text/csv"),
                 ],
             )
-            compile_glob(glob)  # raises `UsageError` if it is not a glob
+            compile_glob(glob)  # raises `UsageError` if the glob is invalid
         _check_metadata(self.metadata)
         check_tags(self.tags)
 

@@ -36,7 +36,7 @@ class RunOption(NamedTuple):
     help: str = ""
     section: HelpSection | None = None
     minimum: Any = 0  # smallest number accepted on the command line
-    in_file: bool = True  # whether an environment's file can set it under the field's name
+    in_file: bool = True  # whether an environment's file can set a field of this name
     maximum_in_file: int | None = None
     variable: str | list[str] | None = None  # environment variables that also set the option
     known_values: tuple[str, ...] = ()  # for shell completion
@@ -45,8 +45,7 @@ class RunOption(NamedTuple):
     kind: Any = None  # the type of its values, without None and annotations
     default: Any = None  # None: the option can be unset
 
-    def __repr__(self) -> str:
-        """Return a short form that fits into the signature of an options class."""
+    def __repr__(self) -> str:  # short, because `help` shows it in the signature of a class
         return f"RunOption({self.form!r})"
 
     @property

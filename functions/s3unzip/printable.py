@@ -58,9 +58,9 @@ def show_bytes(count: float) -> str:
     """Return a size as text: ``1.5 MiB``, ``64 KiB``."""
     if count < 1024:
         return f"{count:.0f} B"
-    # The power of 1024; the largest unit is TiB.
-    power = min(4, int(math.log(count, 1024)))
-    return f"{count / 1024**power:,.1f}".removesuffix(".0") + f" {' KMGT'[power]}iB"
+    power = min(4, int(math.log(count, 1024)))  # the largest unit is TiB
+    amount = f"{count / 1024**power:,.1f}".removesuffix(".0")
+    return f"{amount} {'BKMGT'[power]}iB"
 
 
 def show_seconds(seconds: float) -> str:
@@ -100,7 +100,7 @@ def choose_form(count: int, singular: str, plural: str) -> str:
 
 
 def show_share(part: float, whole: float) -> str:
-    """Return a share as a percentage with two digits; between 99 % and 100 %, with four."""
+    """Return a share as a percentage with two digits, or with four if it is just below 100 %."""
     percent = 100 * part / whole
     if 0 < percent < 0.1:
         return "under 0.1 %"
@@ -124,7 +124,7 @@ def show_dollars(dollars: float, beside: float | None = None) -> str:
         while decimals < MAX_DECIMALS and f"{dollars:.{decimals}f}" == f"{beside:.{decimals}f}":
             decimals += 1
     amount = f"${dollars:,.{decimals}f}"
-    if dollars < FEW_DOLLARS:  # it has many decimals: leave out the zeros at the end
+    if dollars < FEW_DOLLARS:  # the amount has many decimals: drop the zeros at the end
         return amount.rstrip("0").removesuffix(".")
     return amount
 

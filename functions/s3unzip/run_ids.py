@@ -17,7 +17,7 @@ from s3unzip.errors import UsageError
 from s3unzip.model import NO_NAMES, Location, Pin, Report, Request, Run, encode
 
 STEM_AT = len("2026-11-23/201532-")  # offset of the stem in the id of a run
-STEM_CHARACTERS = 32  # maximum length, because an execution's name with it has at most 80
+STEM_CHARACTERS = 32  # maximum length, so that the name of an execution has at most 80 characters
 LAST_SECOND = 253_402_300_799  # 9999-12-31 23:59:59, the last time that `datetime` supports
 DIGEST_DIGITS = 16  # number of hexadecimal digits: 64 bits
 # Suffix of a run id: this run follows a run during which the archive was replaced.
@@ -126,5 +126,5 @@ def time_of_run(run: str) -> float:
     try:
         # The character before the stem is "-".
         return datetime.strptime(f"{run[: STEM_AT - 1]}+0000", "%Y-%m-%d/%H%M%S%z").timestamp()
-    except ValueError:  # the id is that of an execution that a user named
+    except ValueError:  # a user has chosen the name of the execution
         return 0.0

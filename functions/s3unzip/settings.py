@@ -33,7 +33,7 @@ PROCESS_VARIABLES = {
 
 # Kinds of buckets that s3unzip does not support, keyed by the name suffixes that S3 reserves for
 # them (bucketnamingrules.html in the S3 user guide). Listings of directory buckets are not sorted.
-# For the other kinds, requests must be signed differently.
+# Requests to the other kinds of buckets must be signed differently.
 OTHER_BUCKETS = {
     "--x-s3": "a directory bucket (S3 Express One Zone)",
     "--xa-s3": "an access point of a directory bucket",
@@ -136,7 +136,7 @@ class Tuning(Struct, frozen=True):
     put_seconds: float = 0.030  # latency of one PUT
     member_seconds: float = 0.000_3  # CPU time for one small member
     prefix_put_rate: int = 3_500  # PUTs per second to one partitioned prefix
-    rate_headroom: float = 2.5  # S3 raises the rate: plan for this multiple; 6 on one machine
+    rate_headroom: float = 2.5  # workers start for this multiple of the rate; 6 on one machine
     max_workers: int = 1_000  # maximum number of concurrent tasks of one run
     min_worker_seconds: float = 0.0  # estimated work that justifies a worker; 4 on one machine
     max_few_tasks: int = 40  # a round with more tasks uses a Distributed Map; 0: every round does
@@ -158,7 +158,7 @@ class Tuning(Struct, frozen=True):
     nested_members: int = 1_000_000
     nested_bytes: int = 1 * TIB
     # report
-    failures_listed: int = 1_000  # maximum number in report.json; the outcomes contain all failures
+    failures_listed: int = 1_000  # maximum number of failures in report.json
 
     def puts_at_once(self, members: int) -> int:
         """Return the number of concurrent PUTs, each on its own connection, for small members."""
@@ -231,7 +231,7 @@ def _check_number(name: str, value: object) -> int | float:
     """Return `value` if it is valid for the setting `name`; otherwise, raise `UsageError`."""
     if (
         not isinstance(value, int | float)
-        or isinstance(value, bool)  # which Python counts as an int
+        or isinstance(value, bool)  # in Python, a bool is an int
         or not 0 <= value < math.inf  # also refuses NaN
         or (value == 0 and name not in MAY_BE_ZERO)
     ):
