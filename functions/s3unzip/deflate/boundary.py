@@ -9,9 +9,9 @@ workers that search for the same boundary get the same result:
    This step uses zlib, because ISA-L accepts incomplete literal codes, which most false headers
    contain.
 3. Inflate 1 MiB from the remaining candidates. This step uses ISA-L for speed. It inflates 1 MiB,
-   because one false candidate still appeared valid after 64 KiB. The step also rejects the headers
-   of another deflate stream that is stored inside the stream: a stored block holds at most 64 KiB,
-   and the bytes that follow the block are not valid in the inner stream.
+   because one false candidate still appeared valid after 64 KiB. The member can also contain the
+   headers of an inner deflate stream, for example of a gzip file in a stored block. Such a block
+   holds at most 64 KiB, so 1 MiB of input includes bytes that are not valid in the inner stream.
 
 The headers of final blocks are ignored: a segment that began there would contain only one block.
 """
@@ -93,11 +93,11 @@ def locate_boundary(layout: Segmentation, segment: int, read: Read) -> int | Non
 
 def _find_candidates(data: bytes, size: int) -> Iterator[int]:
     """Yield, in order, the bit offsets in the first `size` bytes where a header can begin."""
+    # Three more words are enough for the longest header that begins at the last byte of a chunk.
+    padded = data.ljust(size + 3 * _WORD_BYTES, b"\0")
     for start in range(0, size, _CHUNK_BYTES):
         stop = min(start + _CHUNK_BYTES, size)
-        # Three more words are included so that even the longest header can start at the last byte.
-        chunk = data[start : stop + 3 * _WORD_BYTES].ljust(stop - start + 3 * _WORD_BYTES, b"\0")
-        for offset in _find_headers(chunk, stop - start):
+        for offset in _find_headers(padded[start : stop + 3 * _WORD_BYTES], stop - start):
             yield 8 * start + int(offset)
 
 
@@ -107,21 +107,23 @@ def _find_headers(chunk: bytes, size: int) -> NDArray[np.int64]:
     A header consists of 17 bits: 13 bits that are looked up in `_CAN_BEGIN_HEADER`, and 4 bits of
     HCLEN. Up to 19 code lengths of 3 bits follow.
     """
+    # Element i of `words64` contains the 64 bits that begin at byte i of `chunk`.
     windows = np.lib.stride_tricks.sliding_window_view(np.frombuffer(chunk, np.uint8), _WORD_BYTES)
-    words64 = np.ascontiguousarray(windows).view("<u8")[:, 0]  # the 64 bits that begin at each byte
+    words64 = np.ascontiguousarray(windows).view("<u8")[:, 0]
     words32 = words64[:size].astype(np.uint32)
-    # First all offsets at bit 0 of a byte, then all offsets at bit 1, and so on.
+    # Test the 13 bits from bit 0 of every byte, then the 13 bits from bit 1 of every byte, and so
+    # on. `offsets` has the offsets of the candidates in this order.
     offsets = np.concatenate(
-        [np.flatnonzero(_CAN_BEGIN_HEADER[words32 >> bit & 0x1FFF]) * 8 + bit for bit in range(8)]
+        [8 * np.flatnonzero(_CAN_BEGIN_HEADER[(words32 >> bit) & 0x1FFF]) + bit for bit in range(8)]
     )
     hclen = _read_bits(words64, offsets + _HEADER_BITS - 4) & 15
     code_lengths = _read_bits(words64, offsets + _HEADER_BITS) & _LENGTH_MASKS[hclen]
     # The code-length code is complete if the sum of 128 / 2**length, over all lengths except 0, is
-    # 128. The 19 lengths occupy 57 bits in total; `_KRAFT` contains the sum for each group of four
-    # lengths.
+    # 128. The 19 lengths occupy 57 bits in total. `_KRAFT` contains the sum for each group of four
+    # lengths, which has 12 bits.
     total = np.zeros(len(offsets), np.uint16)
     for shift in range(0, 60, 12):
-        total += _KRAFT[code_lengths >> shift & 0xFFF]
+        total += _KRAFT[(code_lengths >> shift) & 0xFFF]
     # Sort only the few offsets that have a complete code: sorting all offsets would take almost
     # half of the total time.
     complete: NDArray[np.int64] = np.sort(offsets[total == 128])
@@ -138,12 +140,12 @@ def _read_bits(words64: NDArray[np.uint64], offsets: NDArray[np.int64]) -> NDArr
 def _inflates(data: bytes, bit: int, input_bytes: int, *, uses_zlib: bool, at_end: bool) -> bool:
     """Return whether `input_bytes` bytes of `data`, from position `bit`, form a valid stream.
 
-    If fewer bytes follow, all of them must be valid. `at_end` has the same meaning as in
-    `find_boundary`. zlib rejects more false headers than ISA-L does.
+    If `data` ends earlier, the stream must be valid up to the end of `data`. `at_end` has the same
+    meaning as in `find_boundary`. zlib rejects more false headers than ISA-L does.
     """
     start = bit // 8
     chunk = align(data[start : start + input_bytes], bit % 8)
-    # The stream must end if and only if this trial includes its last bytes.
+    # The stream must end if this trial includes its last bytes, and must not end otherwise.
     must_end = at_end and start + input_bytes >= len(data)
     decompressobj = zlib.decompressobj if uses_zlib else isal_zlib.decompressobj
     # Without a window, a match that refers to earlier output would be an error. The bytes of the
@@ -155,7 +157,7 @@ def _inflates(data: bytes, bit: int, input_bytes: int, *, uses_zlib: bool, at_en
             output = inflate.decompress(chunk, _TRIAL_PIECE)
             length += len(output)
             chunk = inflate.unconsumed_tail
-            # Either the stream has ended, or the input produces no more output.
+            # No more output follows: either the stream has ended, or all input has been used.
             if inflate.eof or (not chunk and len(output) < _TRIAL_PIECE):
                 # A stream that ends must end with the last byte of the input.
                 return inflate.eof == must_end and not inflate.unused_data

@@ -4,10 +4,12 @@ All positions are relative to the first byte of the member's compressed data, no
 Segment 0 begins at bit 0. Every other segment begins at a boundary that `boundary` finds. If there
 is no boundary in the search span, the segment joins the previous segment.
 
-zlib and ISA-L can begin only at bit 0 of a byte, and report positions only in bytes. Extra deflate
-blocks before and after the bits of a segment overcome both limitations (RFC 1951, section 3.2). The
-functions that make these blocks represent bits as strings of 0 and 1, first bit first. Bit 0 is the
-lowest bit of a byte. Huffman codes are written starting from their highest bit.
+zlib and ISA-L can begin only at bit 0 of a byte. Therefore `align` adds empty deflate blocks before
+the bits of a segment (RFC 1951, section 3.2). The libraries also report positions only in bytes.
+Therefore `seal` adds a block after the bits of a segment; the output of this block shows that the
+previous block ends exactly where the segment ends. The functions that make these blocks represent
+bits as strings of 0 and 1, first bit first. Bit 0 is the lowest bit of a byte. Huffman codes are
+written starting from their highest bit.
 
 Rules of a `SegmentInflater`:
 
@@ -29,10 +31,10 @@ from s3unzip.errors import Finding
 
 Buffer = bytes | memoryview
 
-# Number of bytes in which to search for a boundary. Blocks are shorter: zlib writes blocks of at
-# most 32,767 symbols, libdeflate blocks with about 300 KB of output, and zopfli blocks with 1 MB of
-# output. The limit exists for data without dynamic blocks, in which the search takes 0.2 s for each
-# MiB and finds nothing.
+# Number of bytes in which to search for a boundary. Every block is shorter than this: zlib writes
+# blocks of at most 32,767 symbols, libdeflate writes blocks with about 300 KB of output, and zopfli
+# writes blocks with 1 MB of output. The limit exists for data without dynamic blocks, in which the
+# search takes 0.2 s for each MiB and finds nothing.
 SEARCH_BYTES: Final = 2 << 20
 
 # Reads bytes [start, stop) of a member's compressed data in chunks.
@@ -77,10 +79,10 @@ def segment_span(start_bit: int, stop_bit: int | None, compressed_size: int) -> 
 
 WINDOW_SIZE: Final = 1 << 15  # maximum distance of a deflate match, in bytes (RFC 1951, 2)
 PIECE_SIZE: Final = 1 << 18  # maximum size of a piece of output, in bytes
-# Two invented windows for a segment whose own window, the output before it, is not known. Each byte
-# of the first window is the low byte of its position. In the second window, the lower seven bits of
-# a byte are the high seven bits of its position. Its top bit is the opposite of the top bit in the
-# first window, so the two windows differ at every position.
+# Two invented windows. They replace the output before a segment while this output is not known.
+# Each byte of the first window is the low byte of its position. In the second window, the lower
+# seven bits of a byte are the high seven bits of its position. The top bit of the byte is the
+# opposite of the top bit in the first window, so the two windows differ at every position.
 FIRST_WINDOW: Final = bytes(range(256)) * 128
 SECOND_WINDOW: Final = b"".join(
     bytes([high | 0x80]) * 128 + bytes([high]) * 128 for high in range(128)
@@ -115,7 +117,7 @@ _EMPTY_DYNAMIC_BLOCK = (
     + _header_field(0, 5)  # 257 literal/length codes
     + _header_field(0, 5)  # 1 distance code
     + _header_field(18 - 4, 4)  # 18 lengths of the code-length code
-    # In the order of 3.2.7, these lengths belong to 16 17 18 0 8 7 9 6 10 5 11 4 12 3 13 2 14 1.
+    # 3.2.7 defines their order: the symbols 16 17 18 0 8 7 9 6 10 5 11 4 12 3 13 2 14 1.
     + 2 * _header_field(0, 3)
     + _header_field(1, 3)
     + 14 * _header_field(0, 3)
@@ -125,22 +127,21 @@ _EMPTY_DYNAMIC_BLOCK = (
     + ("1" + _header_field(138 - 11, 7) + "1" + _header_field(117 - 11, 7))
     + "0"  # symbol 256, the end of the block, has a code
     + "0"  # the only distance code is for symbol 0
-    + "1"  # the end of the block, which has the second of the two codes
+    + "1"  # the code for the end of the block
 )
 
 
 def _lead_in(bit: int) -> tuple[int, int]:
-    """Return the fewest empty blocks whose total number of bits equals `bit` modulo 8.
+    """Return the shortest sequence of empty blocks whose length in bits, modulo 8, equals `bit`.
 
-    Returns the blocks as one integer, in which the lowest bit is the first, and their number of
-    bits.
+    Returns the sequence as an integer, whose lowest bit is the first bit, and the length in bits.
     """
     blocks = ""
     if bit % 2:
-        blocks = _EMPTY_DYNAMIC_BLOCK  # an odd number of bits
+        blocks = _EMPTY_DYNAMIC_BLOCK  # 91 bits, which makes the length odd
     while len(blocks) % 8 != bit:
-        blocks += _EMPTY_FIXED_BLOCK  # 10 bits, which is 2 modulo 8
-    return int(f"0{blocks[::-1]}", 2), len(blocks)  # the 0 is needed if there are no blocks
+        blocks += _EMPTY_FIXED_BLOCK  # 10 bits, which add 2 to the length modulo 8
+    return int(f"0{blocks[::-1]}", 2), len(blocks)  # without the 0, an empty string would fail
 
 
 _LEAD_INS: Final = tuple(map(_lead_in, range(8)))
@@ -156,10 +157,11 @@ _SENTINEL_BITS: Final = (
 def align(data: bytes, bit: int) -> bytes:
     """Convert a stream that begins at bit `bit` of ``data[0]`` to a stream that begins at bit 0.
 
-    The new stream begins with empty blocks. The number of their bits, modulo 8, equals `bit`, so
-    each bit of the old stream keeps its position within its byte. Shifting the bits would break
-    stored blocks, whose data begins at a byte boundary. The last bits of the empty blocks replace
-    the low bits of ``data[0]``, which belong to the previous segment. At most 15 bytes are added.
+    The new stream begins with empty blocks. The length of the empty blocks in bits, modulo 8,
+    equals `bit`, so each bit of the old stream keeps its position within its byte. Shifting the
+    bits would break stored blocks, whose data begins at a byte boundary. The last bits of the empty
+    blocks replace the low bits of ``data[0]``, which belong to the previous segment. At most
+    15 bytes are added.
     """
     if not bit:
         return data
@@ -180,9 +182,9 @@ def seal(last: bytes, bit: int) -> bytes:
         bit: number of low bits of that byte that come before the cut.
     """
     low_bits = int.from_bytes(last, "little") & ((1 << bit) - 1)
-    # The first bit of a stream is the lowest bit of its first byte.
+    # The string is reversed because the first bit of a stream is the lowest bit of its first byte.
     sealed = low_bits | (int(_SENTINEL_BITS[::-1], 2) << bit)
-    return sealed.to_bytes((bit + len(_SENTINEL_BITS) + 7) // 8, "little")
+    return sealed.to_bytes(-(-(bit + len(_SENTINEL_BITS)) // 8), "little")  # rounded up
 
 
 Ending = Literal["boundary", "final", "missed", "broken"]
@@ -211,24 +213,24 @@ class SegmentInflater:
     Args:
         start_bit: position of the first bit of a block header.
         stop_bit: position of the first bit of a later block header, or None for the end of the
-            stream. It lies in a later byte than `start_bit`, because `feed` cannot trim one byte at
-            both ends. The boundaries of two segments never lie in the same byte, because no two
-            search spans overlap.
+            stream. It must lie in a later byte than `start_bit`, because `feed` cannot remove the
+            bits of two other segments from one byte. Two boundaries never lie in the same byte,
+            because no two search spans overlap.
         window: the output before the segment, at most the last 32 KiB.
     """
 
     def __init__(self, start_bit: int, stop_bit: int | None = None, window: bytes = b"") -> None:
         self._inflate = IgzipDecompressor(zdict=window)
         self._first_bit = start_bit % 8
-        self._start = start_bit // 8
         # Positions are in bytes, relative to the start of the member's data.
+        self._start = start_bit // 8
         self._position = self._start  # position of the next chunk
-        self._stop: int | None = None  # end of the bytes to feed, or None without a stop bit
-        self._last_bit = 0  # how many bits of the last byte belong to the segment; 0 means all 8
+        self._stop: int | None = None  # position after the last chunk; None if there is no stop bit
+        self._last_bits = 0  # how many bits of the last byte are in the segment; 0 means all 8
         if stop_bit is not None:
-            self._stop = -(-stop_bit // 8)
-            self._last_bit = stop_bit % 8
-        self._last_byte = b""  # kept for `finish` if only some of its bits are in the segment
+            self._stop = -(-stop_bit // 8)  # rounded up
+            self._last_bits = stop_bit % 8
+        self._last_byte = b""  # set if the last byte also contains bits of the next segment
         self._first_unused = 0  # position of the first byte that the inflater has not used
         self._fault: Finding | None = None
         self.length = 0  # output so far, in bytes
@@ -245,37 +247,37 @@ class SegmentInflater:
         if self.ended or not chunk:
             return
         # If the segment ends inside a byte, this byte also contains bits of the next segment.
-        if self._last_bit and self._position == self._stop:
+        if self._last_bits and self._position == self._stop:
             self._last_byte = bytes(chunk[-1:])
             chunk = chunk[:-1]
         # The first byte can also contain bits of the previous segment.
         if is_first and chunk:
             chunk = align(bytes(chunk), self._first_bit)
         yield from self._drain(chunk)
-        # Count back from the end of the chunk, because `align` can lengthen its beginning. The
+        # Count back from the end of the chunk, because `align` can add bytes at the beginning. The
         # inflater has not received `_last_byte`.
         self._first_unused = self._position - len(self._last_byte) - len(self._inflate.unused_data)
 
     def finish(self) -> tuple[bytes, Arrival]:
         """Return the rest of the output, at most a few KiB, and how inflating ended."""
-        # The last segment has no stop bit: its `_stop` is None, and it must end with the stream.
-        if not self.ended and self._position == self._stop:
-            return self._finish_at_stop()
         if self._fault is None and self._inflate.eof:
             return b"", Arrival("final", self.length, self._first_unused)
+        # The last segment has no stop bit: its `_stop` is None, and it must end with the stream.
+        if self._fault is None and self._position == self._stop:
+            return self._finish_at_stop()
         fault = self._fault or Finding(
             "stream-truncated", f"the deflate stream does not end within its {self._position} bytes"
         )
         return b"", Arrival("broken", self.length, fault=fault)
 
     def _finish_at_stop(self) -> tuple[bytes, Arrival]:
-        """Check whether a block ends at the stop bit; return the result of `finish`.
+        """Return the result of `finish` for a segment whose data ends at its stop bit.
 
-        A sentinel block is appended at the stop bit. If the output ends with the text of the
-        sentinel, a block ends there.
+        Appends a sentinel block at the stop bit. If the output ends with the text of the sentinel,
+        a block ends at the stop bit.
         """
         length = self.length  # saved, because `_drain` adds the sentinel's output to `self.length`
-        output = b"".join(self._drain(seal(self._last_byte, self._last_bit)))
+        output = b"".join(self._drain(seal(self._last_byte, self._last_bits)))
         # The sentinel block is a final block, so the stream must end with it.
         has_ended = self._inflate.eof and not self._inflate.unused_data
         if self._fault is None and has_ended and output.endswith(_SENTINEL_TEXT):

@@ -71,10 +71,11 @@ class Record(Struct, frozen=True):
 class ScannedSegment(Record, frozen=True, tag="scanned 3"):
     """A segment between two bits of the compressed data, with the last bytes of its output.
 
-    `first` and `second` are the last 32 KiB of the output with the first and the second invented
-    window. If the segment produces less output, each begins with the end of its invented window, so
-    the positions of those bytes are also known. `first` is shorter than 32 KiB only for segment 0.
-    If the ending is "missed" or "broken", neither is used.
+    `first` and `second` contain the last 32 KiB of the output. The first invented window produced
+    the output in `first`, and the second invented window produced the output in `second`. If the
+    segment produces less output, `first` and `second` begin with the last bytes of these windows.
+    `first` is shorter than 32 KiB only for segment 0. If the ending is "missed" or "broken",
+    `first` and `second` are not used.
     """
 
     start_bit: int
@@ -97,12 +98,14 @@ class ScannedSegment(Record, frozen=True, tag="scanned 3"):
         start = max(0, len(self.first) - history)
         if self.second is None:  # no byte is copied from the window
             return self.first[start:]
+        # Positions count from the beginning of a full window, so pad a shorter window.
         missing = WINDOW_SIZE - len(window)
         padded = bytes(missing) + window
         resolved = bytearray(self.first[start:])
         for index, (low, high) in enumerate(zip(resolved, self.second[start:], strict=True)):
-            if low != high:  # the byte is copied from the window: both values encode its position
-                # The bytes of the two windows always differ in the top bit (see `SECOND_WINDOW`).
+            # Two different values mean that the byte was copied from the window. They contain the
+            # low byte of its position and, without the top bit, the high seven bits.
+            if low != high:
                 position = low | (high & 0x7F) << 8
                 if position < missing:
                     raise _join_error(
@@ -118,7 +121,7 @@ def scan_bits(start_bit: int, stop_bit: int | None, chunks: Iterable[Buffer]) ->
 
     The `arrival` of the result shows whether the data is corrupt. A scan needs 1 MiB of memory.
     """
-    # For each inflater, the last 32 KiB of output; at first, the window.
+    # For each inflater, the last 32 KiB of its window and output.
     tails = [b""]
     if start_bit:  # the real window is unknown: two inflaters show which output depends on it
         tails = [FIRST_WINDOW, SECOND_WINDOW]
@@ -126,18 +129,19 @@ def scan_bits(start_bit: int, stop_bit: int | None, chunks: Iterable[Buffer]) ->
     for chunk in chunks:
         for start in range(0, len(chunk), _STEP_BYTES):
             data = chunk[start : start + _STEP_BYTES]
-            # Once both tails are equal, the window no longer matters, and one inflater is enough.
             tails = _extend_tails(tails, [inflater.feed(data) for inflater in inflaters])
+            # If a single tail is left, later output does not depend on the window, so a single
+            # inflater is enough.
             del inflaters[len(tails) :]
     endings = [inflater.finish() for inflater in inflaters]
     tails = _extend_tails(tails, [[last_output] for last_output, _ in endings])
-    _, arrival = endings[0]  # equal for both inflaters: the window changes only the output
-    # If only one tail remains, the last bytes do not depend on the window.
+    # Both inflaters have the same arrival, because the window changes only the output.
+    _, arrival = endings[0]
     return ScannedSegment(start_bit, stop_bit, arrival, *tails)
 
 
 def _extend_tails(tails: Sequence[bytes], outputs: Sequence[Iterable[bytes]]) -> list[bytes]:
-    """Return the tail of each inflater after its next output; drop the second of two equal tails.
+    """Return the tails with the next output of each inflater, or a single tail if both are equal.
 
     If two inflaters with different windows have equal tails, no later byte depends on the window.
     """
@@ -179,21 +183,21 @@ def scan_segment(
 
     Args:
         max_segments: maximum number of segments that the scan may cover: this segment and the later
-            segments that join it. If the scan would cover more segments, the function returns None;
-            without this scan, `link_segments` refuses the stream. No stream has as many segments as
-            the default allows.
+            segments that join it. If the scan would cover more segments, the function returns None,
+            and `link_segments` refuses the stream because this scan is missing. The default is
+            greater than the number of segments of any stream.
     """
     start_bit = locate(layout, segment, read)
     if start_bit is None:
         return None
-    # The scan may stop where any of these segments begins: it covers at most `max_segments`.
+    # To cover at most `max_segments` segments, the scan must stop where one of these begins.
     next_segments = range(segment + 1, min(layout.count, segment + max_segments + 1))
     stop_bits = (locate(layout, next_segment, read) for next_segment in next_segments)
     boundaries = (bit for bit in stop_bits if bit is not None)
     for _ in range(_MAX_SCANS):
         stop_bit = next(boundaries, None)
-        # No further segment begins at a boundary, so the scan would go on to the end of the stream,
-        # and cover more than `max_segments` segments.
+        # Without a stop bit, the scan would continue to the end of the stream, which is more than
+        # `max_segments` segments away.
         if stop_bit is None and segment + max_segments < layout.count:
             return None
         chunks = read(*segment_span(start_bit, stop_bit, layout.size))
@@ -217,10 +221,10 @@ class LinkedSegment(Record, frozen=True, tag="linked 3"):
 def link_segments(scans: Iterable[ScannedSegment], compressed_size: int) -> Iterator[LinkedSegment]:
     """Yield the segments of the stream in order, each with its window.
 
-    The first segment starts at bit 0. Each further segment starts at the stop bit of the one before
-    it. A scan that does not start at such a bit is ignored: either its boundary is false, or the
-    previous segment continues through its bytes. The function holds one window and one scan in
-    memory at a time, and needs a few ms for each segment.
+    The first segment starts at bit 0. Each further segment starts at the stop bit of the previous
+    segment. A scan that starts inside another segment is ignored: either it starts at a false
+    boundary, or the other segment was scanned past this boundary. The function holds one window and
+    one scan in memory at a time, and needs a few ms for each segment.
 
     Args:
         scans: all scans in ascending order of `start_bit`; the first scan starts at bit 0.
@@ -257,7 +261,10 @@ def link_segments(scans: Iterable[ScannedSegment], compressed_size: int) -> Iter
 
 
 def _check_arrival(scan: ScannedSegment, compressed_size: int) -> None:
-    """Refuse a scan that did not end at its stop bit or, without a stop bit, at the last byte."""
+    """Refuse a scan that did not end at its stop bit.
+
+    The last scan has no stop bit, and must end at the last byte of the compressed data.
+    """
     arrival = scan.arrival
     if arrival.fault is not None:
         raise DeflateError(arrival.fault)
@@ -301,14 +308,14 @@ def inflate_segment(segment: LinkedSegment, chunks: Iterable[Buffer]) -> Iterato
     last_output, arrival = inflater.finish()
     if arrival.fault is not None:
         raise DeflateError(arrival.fault)
-    if (arrival.ending, arrival.length) != (_expected_ending(segment.stop_bit), segment.length):
+    if arrival.ending != _expected_ending(segment.stop_bit) or arrival.length != segment.length:
         raise _unlike_scan(segment, f"{arrival.length} bytes and ended as {arrival.ending}")
     yield last_output
 
 
-def _unlike_scan(segment: LinkedSegment, output: str) -> DeflateError:
+def _unlike_scan(segment: LinkedSegment, produced: str) -> DeflateError:
     return _join_error(
-        f"segment from bit {segment.start_bit} produced {output}; "
+        f"segment from bit {segment.start_bit} produced {produced}; "
         f"its scan produced {segment.length} bytes",
         "size-mismatch",
     )
