@@ -17,16 +17,18 @@ from s3unzip.zip import Member
 from s3unzip.zip.records import FLAG_ENCRYPTED, METHOD_DEFLATE, METHOD_STORED
 
 MAX_SLICES = 1_000  # maximum number per member; a multipart upload may have 10,000 parts
-FEW_SEGMENTS = 16  # few enough for an inline Map, even with other tasks
-# Minimum, in compressed bytes. In a shorter segment, finding the boundary takes most of the time.
+FEW_SEGMENTS = 16  # so few that an inline Map can run them together with other tasks
+# Minimum length of a segment, in compressed bytes. In a shorter segment, finding the boundary takes
+# most of the time.
 MIN_SEGMENT = 16 * MIB
-TASK_OVERHEAD = 0.15  # seconds for dispatch, outcomes and the first byte
-# Factor for the share of a batch. A batch contains only whole members, so it is often smaller than
-# its share; without the factor, there would be one batch too many.
+TASK_OVERHEAD = 0.15  # seconds to start a task, receive the first byte and write the outcomes
+# A batch of an inline Map may take this much longer than an equal share of the work. A batch
+# contains only whole members, so it is often smaller than allowed; without this factor, there would
+# be one batch too many.
 INLINE_SPARE = 1.05
-# Factor for the work that justifies a process if the destination is not a server. A process does
-# not wait for such a destination, so a second process helps sooner: 20,000 small members take 2.2 s
-# in one process and 1.1 s in two.
+# If the destination is not a server, the work is multiplied by this factor, so that less work
+# justifies a second process. A process does not wait for such a destination: 20,000 small members
+# take 2.2 s in one process and 1.1 s in two.
 CPU_BOUND_FACTOR = 5.0
 
 
@@ -52,10 +54,10 @@ def small_seconds(load: Load, tuning: Tuning) -> float:
 
 
 def _inline_batch_seconds(seconds: float, tuning: Tuning) -> float:
-    """Return the seconds that each batch takes if one inline Map runs all batches concurrently.
+    """Return the duration of a batch, in seconds, if an inline Map runs all batches concurrently.
 
-    Returns 0 if an inline Map cannot run them all concurrently, or would take longer than a
-    Distributed Map.
+    Returns 0 if an inline Map cannot run all batches concurrently, or if a Distributed Map would be
+    faster.
 
     Args:
         seconds: estimated seconds that one worker needs for all small members.
@@ -65,7 +67,7 @@ def _inline_batch_seconds(seconds: float, tuning: Tuning) -> float:
     if max_batches == 0 or max_batches > tuning.max_workers:
         return 0.0
     batch_seconds = INLINE_SPARE * seconds / max_batches  # slightly more than an equal share
-    # A Distributed Map takes `MAP_SECONDS` more, but a batch may take only `batch_min_seconds`.
+    # A Distributed Map needs `MAP_SECONDS` to start and end, but can have shorter batches.
     if batch_seconds > tuning.batch_min_seconds + rates.MAP_SECONDS:
         return 0.0
     return batch_seconds
@@ -76,10 +78,10 @@ class TaskCutter:
 
     Args:
         tuning: the settings with the sizes of tasks.
-        work: the totals over all members. They determine the size of batches: in a small archive,
-            batches are smaller, so that each worker gets some of them.
+        work: the totals over all members. In a small archive, batches are smaller, so that each
+            worker gets several batches.
         can_copy: whether the destination can copy from the source.
-        inflates_members: whether workers inflate the members. If not, they stay compressed.
+        inflates_members: whether workers inflate the members; otherwise, members stay compressed.
     """
 
     def __init__(
@@ -98,11 +100,10 @@ class TaskCutter:
         self.tasks: list[Task] = []
         self.copies: list[Task] = []  # slices of stored members that several tasks copy
         self.members_by_kind: Counter[TaskKind] = Counter()
-        self._batches = 0
-        # The batch that is not full yet: its sums, the offset of its first row in members.jsonl,
-        # and the bytes [start, stop) of the archive.
+        self._batch_count = 0
+        # The current batch. Its members are in bytes [start, stop) of the archive.
         self._batch = Load(0, 0, 0)
-        self._row_start = 0
+        self._row_start = 0  # offset of its first row in members.jsonl
         self._start = 0
         self._stop = 0
 
@@ -122,16 +123,16 @@ class TaskCutter:
             compressed = member.compressed_size
             size = member.size
             is_large = size >= large_from or compressed >= large_from
-            has_room = (
+            # An empty batch has room for any small member.
+            has_room = members == 0 or (
                 members < max_members
                 and bytes_in + compressed <= max_in
                 and bytes_out + size <= max_out
             )
-            # An empty batch accepts any small member.
-            if is_large or (members and not has_room):
+            if is_large or not has_room:
                 self._batch = Load(members, bytes_in, bytes_out)
                 self.end_batch(row_bounds[index])  # does nothing if the batch is empty
-                members = bytes_in = bytes_out = 0
+                members, bytes_in, bytes_out = self._batch
                 self._row_start = row_bounds[index]
             if is_large:
                 self._add_large(member, (row_bounds[index], row_bounds[index + 1]))
@@ -146,9 +147,7 @@ class TaskCutter:
         self._batch = Load(members, bytes_in, bytes_out)
 
     def end_batch(self, row_stop: int) -> None:
-        """Make the task of the current batch, unless it is empty.
-
-        Call it only once for each batch: the sums are not reset before `add` begins the next batch.
+        """Make the task of the current batch, unless the batch is empty; begin an empty batch.
 
         Args:
             row_stop: the offset in members.jsonl at which the rows of the batch end.
@@ -158,7 +157,7 @@ class TaskCutter:
             return
         self.tasks.append(
             Task(
-                id=f"batch-{self._batches:07d}",
+                id=f"batch-{self._batch_count:07d}",
                 kind=TaskKind.BATCH,
                 rows=(self._row_start, row_stop),
                 members=batch.members,
@@ -167,8 +166,9 @@ class TaskCutter:
                 seconds=round(TASK_OVERHEAD + small_seconds(batch, self._tuning), 3),
             )
         )
-        self._batches += 1
+        self._batch_count += 1
         self.members_by_kind[TaskKind.BATCH] += batch.members
+        self._batch = Load(0, 0, 0)
 
     def _add_large(self, member: Member, rows: tuple[int, int]) -> None:
         """Make the task of a large member, or one task for each of its slices.
@@ -179,7 +179,8 @@ class TaskCutter:
         self.members_by_kind[kind] += 1
         is_sliced = len(slices) > 1
         tasks = self.tasks
-        if is_sliced and kind is TaskKind.COPY:  # these tasks begin after their upload is created
+        # The slices of a copy are parts of a multipart upload, which must be created first.
+        if is_sliced and kind is TaskKind.COPY:
             tasks = self.copies
         for part, (start, stop) in enumerate(slices):
             task_id = f"{kind}-{member.index:08d}"
@@ -189,7 +190,9 @@ class TaskCutter:
             # The slice's share of the content; `max` avoids a division by 0.
             size = member.size * length // max(1, member.compressed_size)
             bytes_moved = max(length, size)  # reading and writing overlap
-            if kind is TaskKind.COPY:  # S3 copies several parts at once, each as fast as an upload
+            # S3 copies several parts concurrently, and copies each part as fast as a worker moves
+            # bytes.
+            if kind is TaskKind.COPY:
                 bytes_moved = length // self._tuning.parts_in_flight
             tasks.append(
                 Task(
@@ -207,11 +210,11 @@ class TaskCutter:
             )
 
     def _choose_kind_and_slices(self, member: Member) -> tuple[TaskKind, list[tuple[int, int]]]:
-        """Return how a large member is extracted, and [start, stop) of its data for each task."""
+        """Return the kind of a large member's tasks, and the bytes [start, stop) of each task."""
         tuning = self._tuning
         compressed = member.compressed_size
         min_length = math.ceil(compressed / MAX_SLICES)
-        # Neither an encrypted member nor one that stays compressed can be cut or copied.
+        # A member that is encrypted, or that stays compressed, is extracted by a single stream.
         can_cut_or_copy = self._inflates_members and not member.flags & FLAG_ENCRYPTED
         is_plain = member.method == METHOD_STORED and member.size == compressed
         if can_cut_or_copy and is_plain and self._can_copy and member.size >= tuning.copy_from:
@@ -248,7 +251,7 @@ def _choose_max_batch(work: Load, tuning: Tuning) -> Load:
 
 
 def _slice_evenly(length: int, max_length: int) -> list[tuple[int, int]]:
-    """Cut [0, length) into equal slices of at most `max_length` bytes; [0, 0) is one slice."""
+    """Cut [0, length) into equal slices of at most `max_length` bytes, or into one empty slice."""
     count = max(1, math.ceil(length / max_length))
     width = max(1, math.ceil(length / count))
     return [(start, min(start + width, length)) for start in range(0, max(1, length), width)]
@@ -258,24 +261,26 @@ def order_tasks(tasks: Iterable[Task]) -> list[Task]:
     """Return tasks in the order in which they start.
 
     Tasks of large members come first, in descending order of duration, because the longest task can
-    determine when the run ends. Batches that start together are far apart in the archive. The keys
-    of neighbouring members are similar, so the PUTs of neighbouring batches would all go to one
-    partition of S3.
+    determine when the run ends. Batches that start at the same time are far apart in the archive,
+    because neighbouring members have similar keys: the PUTs of neighbouring batches would all go to
+    one partition of S3.
     """
     large = [task for task in tasks if task.kind is not TaskKind.BATCH]
     batches = [task for task in tasks if task.kind is TaskKind.BATCH]
     large.sort(key=lambda task: -task.seconds)
-    stride = max(1, math.isqrt(len(batches)))  # 0, stride, 2 * stride, ..., 1, stride + 1, ...
+    # The order of the batches is 0, stride, 2 * stride, ..., 1, stride + 1, 2 * stride + 1, ...
+    stride = max(1, math.isqrt(len(batches)))
     return large + [batch for first in range(stride) for batch in batches[first::stride]]
 
 
 def choose_workers(tasks: Sequence[Task], tuning: Tuning, destination: StoreKind) -> int:
     """Return the number of tasks to run concurrently, which is also the number of workers.
 
-    The destination must accept the PUTs of all these tasks, and each worker must have enough work
-    to be worth starting.
+    The destination must accept the PUTs of all these tasks, and each worker must have at least
+    `tuning.min_worker_seconds` of work.
     """
-    # Only batches send many PUTs. The other tasks lower the average rate.
+    # Only batches send many PUTs. The rate is an average over the seconds of all tasks, because a
+    # worker that runs another task sends few PUTs.
     puts = sum(task.members for task in tasks if task.kind is TaskKind.BATCH)
     seconds = sum(task.seconds for task in tasks)
     workers = min(tuning.max_workers, len(tasks))

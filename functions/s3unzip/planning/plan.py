@@ -36,8 +36,8 @@ from s3unzip.runs.records import FOLDERS, MEMBERS, PLAN_TASK, RunRecords, join_l
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import Tail
 
-# Number of rows that are encoded together. It is less than the 700 new tuples (2,000 in Python
-# 3.13) that trigger the garbage collector.
+# Number of rows that are encoded together. The garbage collector would run after 700 new tuples
+# (2,000 in Python 3.13).
 ROWS_AT_ONCE = 512
 OVER_BUDGET = "budget"  # reason code of a run that would cost too much
 
@@ -63,7 +63,7 @@ def make_plan(
 
     Args:
         request: the archive, the destination and the options.
-        tail: the end of the archive, which also determines the version that is planned.
+        tail: the end of the archive, and the version of the archive to plan.
         records: the records of the run.
         context: the context of this process.
         calls: the object that sends, counts and retries the requests.
@@ -111,7 +111,7 @@ def _write_members(
         count = len(reading.index.failures)
         report = TaskReport(task=PLAN_TASK, kind=TaskKind.BATCH, members=count, failed=count)
         key_of = reading.template.key_of()
-        # The path of a refused member is not normalised: unlike others, it may begin with slashes.
+        # The path of a refused member is not normalised, so it may begin with slashes.
         outcomes = (
             PlannedMember(member, key_of(member.path.lstrip("/"))).failed(finding)
             for member, finding in reading.index.failures
@@ -148,14 +148,13 @@ def _check_cost(plan: Plan, context: Context) -> Plan | Report:
     from s3unzip.estimate import estimate  # noqa: PLC0415 - few plans need it
 
     summary = plan.summary
-    expected = estimate(
+    cost = estimate(
         summary.run,
         [*plan.tasks, *plan.copies],
         context.platform,
         context.tuning,
         workers=summary.workers,
-    )
-    cost = expected.cost.total
+    ).cost.total
     if cost <= limit:
         return plan
     message = (  # with enough digits to tell the two amounts apart
@@ -227,7 +226,7 @@ def make_cutter(request: Request, reading: Reading, context: Context) -> TaskCut
 
 
 def cut_and_encode(reading: Reading, cutter: TaskCutter) -> Iterator[bytes]:
-    """Pass the selected members to the cutter, and yield their rows, many lines at a time.
+    """Pass the selected members to the cutter, and yield the rows of members.jsonl in groups.
 
     The rows are tuples with the fields of a `PlannedMember`, because tuples are faster to create:
     for a million members, each microsecond per member adds a second.

@@ -127,17 +127,17 @@ def _make_selection(request: Request, template: KeyTemplate, pin: Pin) -> Select
     selection = Selection(template.key_of(), selects=selector(options), limit=options.limit)
     if options.marker:  # no member may have the key of the marker
         selection = selection._replace(reserved=template.marker)
-    # If only the keys of source and destination differ, a member could replace the archive.
+    # A member can replace the archive only if source and destination have the same bucket or disk.
     if replace(request.destination, key=request.source.key) == request.source:
         selection = selection._replace(
             is_archive=make_archive_test(request.source, pin, request.destination)
         )
     if not request.destination.store.has_folders:
-        return selection  # without `folder_key`, folders are not compared with the keys
+        return selection  # without `folder_key`, a key may also be the name of a folder
     if makes_folders(options):
         return selection._replace(folder_key=template.folder_key)
-    # The run does not create the folders that the archive lists, so these folders get no keys. If
-    # `folder_key` is set, the folders that contain members are compared with the members' keys.
+    # The run does not create the folders that the archive lists, so these folders get no keys. With
+    # a `folder_key`, no key may be the name of a folder that contains members.
     return selection._replace(folder_key=lambda _: None)
 
 
@@ -171,7 +171,11 @@ def folder_keys(reading: Reading, options: Options) -> Iterator[str]:
 
 
 def open_local(member: Member, read: Callable[[ByteRange], bytes], policy: Policy) -> OpenedMember:
-    """Read and check a local header in one short range; only a long header needs a second one."""
+    """Read and check a member's local header.
+
+    A first, short range nearly always contains the whole header. A second range is read only for a
+    longer header.
+    """
     max_stop = min(member.stop, member.offset + MAX_HEADER)
     for length in (HEAD_LENGTH, MAX_HEADER):
         header = read(ByteRange(member.offset, min(member.offset + length, max_stop)))

@@ -27,7 +27,7 @@ from s3unzip.run_ids import archive_stem
 from s3unzip.zip import Index
 
 MARKER = "_SUCCESS"  # name of the object that the option `marker` writes below the run's prefix
-MAX_COMPARED = 20_000  # maximum number of names that are searched for similar ones
+MAX_COMPARED = 20_000  # maximum number of names to compare in a search for similar names
 MAX_PAIRS = 25_000_000  # maximum number of character pairs that difflib compares, in about a second
 MAX_NEAR = 3  # maximum number of similar names shown for a name or glob
 
@@ -65,18 +65,20 @@ class KeyTemplate(Struct, frozen=True):
     def folder_key(self, path: str) -> str | None:
         """Return the key of the folder `path`, without a trailing slash.
 
-        Returns None if the keys of the members do not contain their folders (``{name}``), or if
-        `strip` removes the whole path.
+        Returns None if keys are not built from whole paths (``{member}``), or if `strip` removes
+        the whole path.
         """
-        parts = path.strip("/").split("/", self.strip)  # the last part is what remains of the path
+        # The last part is the path without the folders that `strip` removes.
+        parts = path.strip("/").split("/", self.strip)
         if self.after_prefix != "{member}" or len(parts) <= self.strip:
             return None
         return self.prefix + parts[-1]
 
     def _make_key(self, path: str) -> str:
         if path.count("/") < self.strip:
-            # The member is refused, and its name was cut or lost its leading slashes. Its outcome
-            # needs a unique key: `lstrip` removes the slash from the keys of all other members.
+            # Only the path of a refused member can be so short: the path was cut, or lost its
+            # leading slashes. The slash makes the key of the outcome unique, because the keys of
+            # other members have no slash after the prefix.
             return f"{self.prefix}/{path}"
         path = path.split("/", self.strip)[-1]
         folder, name = posixpath.split(path)
@@ -192,20 +194,21 @@ def check_selection(
     An archive without members is refused only if the options name or include members.
 
     Raises:
-        NothingSelectedError: no member has one of the names, or nothing is selected.
+        NothingSelectedError: a name in the options is not the name of a member, or nothing is
+            selected.
     """
     is_empty = not index.selected and not index.failures
     missing_names, unmatched_globs = find_unmatched(
         options, lambda: index.paths, selected_count=len(index.selected)
     )
     causes = missing_names
-    if is_empty and not missing_names:  # nothing is selected because of the globs
-        causes = unmatched_globs
+    if is_empty:  # a glob without a match is refused only if nothing is selected
+        causes = missing_names or unmatched_globs
     if causes:
         raise NothingSelectedError("; ".join(causes) + "; s3unzip ls lists them all")
     if is_empty and index.excluded:
         excluding = "the options"
-        # Some other options also exclude members.
+        # Name the globs only if no other option can have excluded members.
         if options.exclude and not (options.include or options.names or options.strip_components):
             excluding = " ".join(f"--exclude {glob}" for glob in options.exclude)
         raise NothingSelectedError(
@@ -233,7 +236,7 @@ def find_unmatched(
         selected_count: number of selected members.
     """
     missing = set(options.names)
-    if missing:
+    if missing:  # without names, the paths need not be read
         missing.difference_update(paths())
     missing_names = [
         f"no member is called {name!r}{_show_near(near_names(name, paths()))}"
@@ -241,8 +244,8 @@ def find_unmatched(
         if name in missing
     ]
     unmatched_globs: list[str] = []
-    # Each selected member matches a glob, whether or not the options name members. A single glob
-    # therefore has a match.
+    # Each selected member matches one of the globs in `include`. If there is only one glob, it has
+    # a match.
     if selected_count and len(options.include) == 1:
         return missing_names, unmatched_globs
     for pattern in options.include:
@@ -309,6 +312,6 @@ def _near_suffix(pattern: str, paths: Iterable[str]) -> tuple[str, ...]:
         by_suffix.setdefault(PurePosixPath(path).suffix, []).append(path)
     return tuple(
         path
-        for near in difflib.get_close_matches(suffix, filter(None, by_suffix), 1)  # at most one
-        for path in by_suffix[near][:MAX_NEAR]
+        for near_suffix in difflib.get_close_matches(suffix, filter(None, by_suffix), n=1)
+        for path in by_suffix[near_suffix][:MAX_NEAR]
     )
