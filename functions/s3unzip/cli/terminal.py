@@ -10,7 +10,7 @@ raises `KeyboardInterrupt` between two instructions of the main thread. This exc
 Python discards it silently while closing a freed file object (``iobase_finalize`` in CPython's
 Modules/_io/iobase.c), and HTTP responses are such objects. In other destructors, Python prints and
 discards it. `Stopping` therefore raises the exception again until it is handled; the last attempt
-is made when the command ends. It also keeps Python from printing the discarded exception.
+is made when the command ends. `Stopping` also keeps Python from printing the discarded exception.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class OutputLostError(OSError):
 
 
 class _Stream(io.FileIO):
-    """A standard stream. Failed writes raise `OutputLostError`; on stderr, they are ignored."""
+    """A standard stream. Failed writes to stderr are ignored; others raise `OutputLostError`."""
 
     def write(self, data: ReadableBuffer, /) -> int | None:  # type: ignore[override]  # as FileIO
         try:
@@ -204,7 +204,7 @@ class Stopping:
                 # Keep the hook: Python may discard the exception again when the program ends and
                 # its objects are freed.
                 _, interval = signal.setitimer(signal.ITIMER_REAL, *self._replaced_timer)
-                # `_stop` started the timer; `_raise_again` stops it once the exception is handled.
+                # The timer of `_stop` runs until a block handles the exception.
                 was_own_timer_running = interval > 0
             else:
                 sys.unraisablehook = replaced_hook
@@ -214,20 +214,18 @@ class Stopping:
             if was_own_timer_running and not _is_being_handled():  # Python discarded the exception
                 raise KeyboardInterrupt
 
-    def _stop(self, number: int, frame: FrameType | None) -> None:
+    def _stop(self, number: int, _frame: FrameType | None) -> None:
         """Raise `KeyboardInterrupt`; start a timer that raises it again if Python discards it."""
-        del frame
         self._number = number
-        if signal.SIGALRM not in self._handlers:  # the first signal: save what is replaced
+        if signal.SIGALRM not in self._handlers:  # the first signal: keep what is replaced
             self._replaced_timer = signal.getitimer(signal.ITIMER_REAL)
             self._handlers[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._raise_again)
         signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS, AGAIN_SECONDS)
         raise KeyboardInterrupt
 
-    def _raise_again(self, number: int, frame: FrameType | None) -> None:
-        del number, frame
+    def _raise_again(self, _number: int, _frame: FrameType | None) -> None:
         if not _is_being_handled():
-            raise KeyboardInterrupt  # if it is discarded again, the timer calls this again
+            raise KeyboardInterrupt  # if Python discards this exception, the timer calls again
         signal.setitimer(signal.ITIMER_REAL, 0.0)
 
 
