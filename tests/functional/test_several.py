@@ -105,7 +105,9 @@ def test_a_contradiction_is_refused_before_a_list(
         (
             Options(),
             None,
-            pytest.raises(UsageError, match=r"extracted to a/.*, or run each into its own DEST"),
+            pytest.raises(
+                UsageError, match=r"extracted to a/.*, or extract each archive into its own DEST"
+            ),
         ),
         (
             Options(key_template="../{member}"),

@@ -56,7 +56,7 @@ HELD_BYTES = 64 * 1024**2  # `open` writes a larger member to a temporary file
 
 
 class NoSuchMemberError(NotFoundError, KeyError):
-    """No selected member has that name. The error is a `KeyError`: an archive is a mapping."""
+    """No selected member has that name. An archive is a mapping, so this is also a `KeyError`."""
 
     __str__ = Exception.__str__  # `KeyError` would put the message in quotes
 
@@ -87,8 +87,9 @@ class ArchiveMember(Struct, frozen=True):
     def stream(self) -> Generator[bytes, None, None]:
         """Yield the content in pieces of at most 1 MiB.
 
-        The size and the CRC-32 are checked after the last piece. Do not use the content until the
-        iteration has finished without an error.
+        If the member is refused, this call raises the error, not the iteration. The size and the
+        CRC-32 are checked after the last piece. Do not use the content until the iteration has
+        finished without an error.
 
         Raises:
             MemberError, SourceChangedError, StorageError, ServiceFaultError: as for `read`.
@@ -111,8 +112,8 @@ class ArchiveMember(Struct, frozen=True):
     def size(self) -> int:
         """Size of the content in bytes, as the directory declares it.
 
-        Archives from macOS may declare the size modulo 4 GiB. In that case, this is the smallest
-        size that is equal modulo 4 GiB and plausible for the compressed data.
+        Archives from macOS may declare the size modulo 4 GiB. In that case, this size is the
+        declared size plus as many times 4 GiB as the compressed data requires.
         """
         return self._member.size
 
@@ -239,6 +240,7 @@ class Archive(Mapping[str, ArchiveMember]):
             template=PATHS,  # nothing is written, and keys are just the members' paths
         ).index
         check_selection(options, self._index, warn)
+        # Members are read without `tail.data`, so that the archive does not keep it in memory.
         self._pinned = self._adapter.pinned(self._location, self.pin)
 
     def __repr__(self) -> str:
@@ -254,7 +256,7 @@ class Archive(Mapping[str, ArchiveMember]):
         """Do nothing, because no file stays open between reads."""
 
     def __reduce__(self) -> tuple[Callable[[], Archive], tuple[()]]:
-        """Pickle the arguments to open the same version elsewhere, including the password."""
+        """Pickle the arguments, including the password, to open the same version elsewhere."""
         if isinstance(self._source, ReaderSource):
             raise TypeError(f"{self!r} cannot be pickled: it reads an open file of this process")
         policy = self._context.policy
@@ -297,7 +299,7 @@ class Archive(Mapping[str, ArchiveMember]):
 
     @cached_property
     def _positions(self) -> dict[str, int]:
-        """The position of each name; the refused members come first, then the sound ones.
+        """The position of each name, counted over the refused members and then the sound ones.
 
         If a refused and a sound member share a name, the name refers to the sound one.
         """
@@ -374,8 +376,8 @@ class Archive(Mapping[str, ArchiveMember]):
             if not options.names:  # a run without names extracts all members
                 raise NothingSelectedError(f"{self.source}: no members to extract were named")
         context = self._context
-        # Check before the run, too. If the archive has changed, an earlier run of the new version
-        # may have records, which this run would replace before `planned` is called.
+        # Check the version before the run begins: if the archive has changed, the run may replace
+        # the records of an earlier run of the new version before it calls `planned`.
         self._check_pin(read_tail(self._adapter, self._location, context, context.calls()).pin)
         progress = Progress()
         progress.planned = lambda plan: self._check_pin(plan.run.pin)  # type: ignore[method-assign]  # called before any PUT
@@ -407,10 +409,11 @@ class Archive(Mapping[str, ArchiveMember]):
     ) -> IO[bytes]:
         """Read a whole member, check it, and return it as a read-only, seekable file.
 
-        A member larger than 64 MiB is stored in a temporary file. With ``check="last"``, the file
-        is a non-seekable stream. The archive is read while the caller reads the stream, at
-        most a few ranges ahead. At its end, the stream raises the same errors as `read`. An error
-        closes the stream.
+        A member larger than 64 MiB is stored in a temporary file.
+
+        With ``check="last"``, return a stream that cannot seek. Reading the stream reads the
+        archive, only a few ranges ahead of the caller. The last read raises an error if a check
+        failed. An error closes the stream.
 
         Args:
             name: the name of the member.
@@ -425,7 +428,7 @@ class Archive(Mapping[str, ArchiveMember]):
         if check == "last":
             return io.BufferedReader(_MemberFile(content))
         with explaining("TMPDIR, the folder for temporary files"), ExitStack() as stack:
-            # Not "w+b", the default: `gzip.GzipFile` adopts the mode of the file, and would write.
+            # `gzip.GzipFile` adopts the mode of the file: with "w+b", the default, it would write.
             file = stack.enter_context(tempfile.SpooledTemporaryFile(HELD_BYTES, "r+b"))
             for chunk in content:  # `writelines` would check the limit only at the end
                 file.write(chunk)
@@ -472,12 +475,13 @@ class Archive(Mapping[str, ArchiveMember]):
         for data in decoder.decode(raw):
             yield bytes(data)  # copies only buffers that are not bytes
         self._index.warnings.update(decoder.warnings)
-        # Without a descriptor or a gap before the next header, the empty range needs no request.
+        # If neither a descriptor nor a gap follows the data, the range is empty. Reading an empty
+        # range sends no request.
         descriptor = read(ByteRange(stop, min(member.stop, stop + AFTER_LENGTH)))
         self._index.warnings.update(close_member(member, opened, descriptor))
 
     def _reader(self, member: Member) -> Callable[[ByteRange], bytes]:
-        """Return a function that reads ranges of a member; a small member is read immediately."""
+        """Return a function that reads ranges of a member; all of a small member is read here."""
         whole = ByteRange(member.offset, member.stop)
         # Each member has its own `Calls`, because a `Calls` with a spent budget never retries.
         read = partial(self._context.calls().read, self._pinned)
@@ -509,7 +513,7 @@ def open_archive(  # noqa: PLR0913 - options of a public function
         limits: limits on the archive. None means the defaults, as changed by ``S3UNZIP_LIMITS``.
         endpoint_url: URL of the S3 server. None means the variable ``AWS_ENDPOINT_URL``, or AWS.
         stores: how to reach S3 and web servers. None means the defaults of boto3.
-        warn: function called with a sentence for each glob that matches no member.
+        warn: function called with a message for each glob that matches no member.
         pin: the required version, from `Archive.pin`; another version raises `SourceChangedError`.
 
     Raises:

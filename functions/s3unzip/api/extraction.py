@@ -57,7 +57,7 @@ from s3unzip.stores.open import OpenedStores
 from s3unzip.stores.ports import Clock, StoredObject
 from s3unzip.zip import Limits
 
-_ARCHIVE = re.compile(r"\.zip(\.0{2,}1)?\Z", re.IGNORECASE)  # also the first piece of a cut archive
+_ARCHIVE = re.compile(r"\.zip(\.0{2,}1)?\Z", re.IGNORECASE)  # ".zip.001" is a first piece
 
 
 def extract(  # noqa: PLR0913 - options of a public function
@@ -92,7 +92,7 @@ def extract(  # noqa: PLR0913 - options of a public function
         endpoint_url: URL of the S3 server. None means the variable ``AWS_ENDPOINT_URL``, or AWS.
         stores: how to reach S3 and web servers, and where to keep records.
         progress: object whose methods are called during the run.
-        warn: function called with a sentence for each glob that matches no member.
+        warn: function called with a message for each glob that matches no member.
         delete_extra: called with the extra objects below the prefix; returns True to delete them.
 
     Raises:
@@ -106,7 +106,7 @@ def extract(  # noqa: PLR0913 - options of a public function
     policy = make_policy(options or Options(), password, target, limits)
     options = _note_password(options or Options(), password)
     request = make_request(parse_source(as_text(source)), target, options, after_success)
-    if delete_extra is not None:  # `str`: messages use the names that options have in Python
+    if delete_extra is not None:  # with `str`, messages use the Python names of options
         check_safe_to_delete(request, config.work, OpenedStores(config), "delete_extra", naming=str)
     with open_machine(config, policy, tuning, workers, progress=progress) as machine:
         return extract_one(machine, request, warn, delete_extra, max_cost=max_cost)[0]
@@ -169,13 +169,14 @@ def names_one(word: str, stores: Stores) -> bool:
     """Return whether `word` names one archive; the key of an object may look like a glob."""
     if not names_several(word):
         return True
-    bucket, key = split_bucket(word.partition("://")[2])  # both are empty for a local glob
+    bucket, key = split_bucket(word.partition("://")[2])  # a local glob has no bucket or key
     if not has_wildcards(key):  # a folder, a prefix or a local glob
         return False
     location = Location("s3", bucket, key)
     try:
         _make_calls().run("head", partial(stores.source(location).stat, location), "source")
-    except StorageError:  # no such object, or no access; listing the glob reports the latter
+    except StorageError:
+        # The object does not exist, or access is refused. Listing the glob reports a refusal.
         return False
     return True
 
@@ -261,20 +262,22 @@ def check_prefixes_differ(requests: Sequence[Request]) -> None:
             request.after_success == AfterSuccess(SourceAction.DELETE)
             and request.options.on_conflict is not OnConflict.NEVER
         )
-        if first_source != request.source and (loses_members or not is_sharing_meant):
-            remedy = "--on-conflict never" if is_sharing_meant else "run each into its own DEST"
-            raise UsageError(
-                f"{first_source} and {request.source} would both be extracted to "
-                f"{prefix or request.destination}, where one may overwrite members of the other: "
-                f"give --key-template '{{archive_key}}/{{member}}', or {remedy}"
-            )
+        if first_source == request.source or (is_sharing_meant and not loses_members):
+            continue
+        own_destination = "extract each archive into its own DEST"
+        remedy = "--on-conflict never" if is_sharing_meant else own_destination
+        raise UsageError(
+            f"{first_source} and {request.source} would both be extracted to "
+            f"{prefix or request.destination}, where one may overwrite members of the other: "
+            f"give --key-template '{{archive_key}}/{{member}}', or {remedy}"
+        )
 
 
 def open_sources(config: StoreConfig) -> Stores:
-    """Return stores that can list archives: their destinations use the settings of the sources.
+    """Return stores that can list archives.
 
-    Only a destination can list keys. If a setting of a destination is None, the setting of the
-    source is used.
+    Only a destination can list keys. Therefore the destinations of these stores have the settings
+    of the sources: a setting that is None for a destination is the same as for a source.
     """
     return OpenedStores(
         replace(

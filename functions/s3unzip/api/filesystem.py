@@ -33,7 +33,7 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
     Refused members do not appear as files.
 
     Args:
-        fo: the archive. It can be a path, an ``s3://``, ``http://`` or ``https://`` URL, another
+        fo: the archive: a path, an ``s3://``, ``http://`` or ``https://`` URL, another
             URL that fsspec can open, the result of `fsspec.open`, or a seekable binary file.
         target_protocol: the file system of `fo` in a chained URL.
         target_options: options of that file system; for files, S3 and the web, arguments of
@@ -72,7 +72,7 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
                 # fsspec's file system alive: some file systems close their files when freed.
                 self._target = fsspec.open(source, "rb", protocol=target_protocol, **options)
                 source = self._target.open()
-                options = {}  # these were for fsspec
+                options = {}  # fsspec has used the options
             elif protocol == "s3" and "://" not in source:
                 source = f"s3://{source}"
         elif isinstance(fo, fsspec.core.OpenFile):

@@ -47,7 +47,7 @@ def as_text(location: object) -> str:
     if not isinstance(location, (str, os.PathLike)):
         raise UsageError(
             "extract and verify take a path or a URL, not a "
-            f"{type(location).__name__}: workers cannot share it"
+            f"{type(location).__name__}: workers cannot share an open file"
         )
     return os.fsdecode(location)
 
@@ -67,10 +67,11 @@ def at_endpoint(
     config = stores or StoreConfig()
     try:
         config = msgspec.convert(
-            # The URL may be an instance of a class from another library, such as pydantic.
+            # The conversion to builtins and back checks the types of all settings. The URL may be
+            # an instance of a class from another library, such as pydantic.
             msgspec.to_builtins(
                 replace(config, endpoint_url=endpoint_url or config.endpoint_url),
-                builtin_types=(bytes, bytearray, memoryview),  # these stay bytes, and are refused
+                builtin_types=(bytes, bytearray, memoryview),  # not made text, so refused
                 enc_hook=str,
             ),
             StoreConfig,

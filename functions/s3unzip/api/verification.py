@@ -1,8 +1,8 @@
 """Compare the objects in a destination with the directory of an archive, without writing anything.
 
-LIST returns keys, sizes and ETags. An object whose ETag a run has recorded needs no other request.
-An object that was replaced after a run wrote it is read. For all other objects, HEAD returns a
-CRC-32; if the store does not keep metadata, they are read.
+LIST returns keys, sizes and ETags. If a run has recorded the ETag of an object, LIST is enough. If
+a run has recorded another ETag, the object was replaced and is read. If no run has recorded the
+object, HEAD returns its CRC-32; in a store without metadata, the object is read.
 
 The records of runs contain the ETag that each PUT or completed upload returned. A run writes an
 object only after it has checked the bytes against the directory of the archive. Therefore an object
@@ -86,10 +86,10 @@ class Proof(StrEnum):
     """The evidence that the bytes of an object are correct; see docs/howto/verify.md."""
 
     # Each comment names the source of the evidence, and then the evidence.
-    RECORD = "record"  # the store: the ETag is equal to the one returned for the PUT by a run
-    CHECKSUM = "checksum"  # the store: its own CRC-32 of the bytes is equal to the directory's
-    READ = "read"  # this verification: the bytes that it read have the directory's CRC-32
-    METADATA = "metadata"  # the writer: zip-crc32 in the metadata is equal to the directory's
+    RECORD = "record"  # the store: the object has the ETag that the PUT of a run returned
+    CHECKSUM = "checksum"  # the store: the CRC-32 that it computed is the CRC-32 in the directory
+    READ = "read"  # this verification: the bytes that it read have the CRC-32 in the directory
+    METADATA = "metadata"  # the writer: zip-crc32 in the metadata is the CRC-32 in the directory
     SIZE = "size"  # none: the archive does not declare the CRC-32 of an AES member (AE-2)
 
 
@@ -134,7 +134,7 @@ class Verification(Struct, frozen=True):
     prefix: str  # prefix of the listed keys
     deep: bool  # whether the objects were read
     members: int  # number of objects that should exist
-    refused: int  # number of members that no run extracts: refused when the directory was read
+    refused: int  # number of members that a check of the directory refused
     equal: int
     proofs: dict[str, int]  # number of equal objects, by proof
     records: tuple[str, ...]  # ids of the runs whose records were used
@@ -152,11 +152,11 @@ class Effort(NamedTuple):
     at_once: int = 64  # maximum number of concurrent requests to the destination
     listed: int = 20  # maximum number of differences to list per kind; all are counted
     deep: bool = False  # whether to read every object, instead of trusting records and metadata
-    range_keys: int = 4_990  # number of members in a range of keys; fits into five pages of LIST
+    range_keys: int = 4_990  # number of members in a range of keys: less than five pages of LIST
 
 
 class _Expected(Struct, frozen=True, gc=False):
-    """An object that must be in the destination, or that may be there (`is_selected` is False)."""
+    """An object that may be in the destination. If `is_selected`, the object must be there."""
 
     key: str
     size: int = 0
@@ -197,7 +197,7 @@ def verify(  # noqa: PLR0913 - options of a public function
         endpoint_url: URL of the S3 server. None means the variable ``AWS_ENDPOINT_URL``, or AWS.
         stores: how to reach S3 and web servers. None means the defaults of boto3.
         progress: receives ``extracted`` (equal), ``failed`` (different) and ``bytes_read``.
-        warn: called with a sentence for each glob without a match and each unreadable record.
+        warn: called with a message for each glob without a match and each unreadable record.
 
     Raises:
         RejectedError: the archive is refused.
@@ -233,7 +233,7 @@ def verify_objects(
         effort: the concurrency, and whether records are trusted.
         written: the objects that runs recorded, or None. None for a deep verification.
         each: function that is called with every object and its result.
-        warn: function that is called with a sentence for each glob that matches no member.
+        warn: function that is called with a message for each glob that matches no member.
     """
     started = context.clock.now()
     written = written or WrittenObjects()
@@ -289,11 +289,11 @@ def _compare_all(
         # A second comparison would pass the same results to `each` again.
         if first.each is not None and (first.difference_counts or first.proofs):
             raise StorageError(
-                f"{error}, and results were already reported: leave out --objects"
+                f"{error}, and --objects already contains results: leave out --objects"
             ) from error
     else:
         return first, first.calls.requests
-    # The results of the first comparison are discarded: its threads may still be adding more.
+    # The results of the first comparison are discarded, because its threads may still add some.
     second = make_comparison()
     second.compare(expected, any_order=True)
     return second, first.calls.requests + second.calls.requests
@@ -302,9 +302,9 @@ def _compare_all(
 def _list_expected(request: Request, reading: Reading) -> list[_Expected]:
     """Return the objects that may exist, sorted by key in UTF-8 order.
 
-    These are the objects of the selected members, which must exist, the objects of the other
-    members, and the marker. `is_wrapped` is False for a gzip file: its size is calculated from the
-    compressed size.
+    These are the objects of all members, and the marker. Only the objects of the selected members
+    must exist. `is_wrapped` is False for a gzip file, because the compressed size determines the
+    size of the file.
     """
     key_of = reading.template.key_of()
     expected = [
@@ -353,8 +353,8 @@ class _ObjectComparison:
         self._progress = context.progress or Progress()
         self.calls = Calls(context.clock, context.tuning.retry_seconds, effort.at_once)
         # Objects that have the correct size, but whose content the listing cannot confirm:
-        self._unrecorded: list[_Expected] = []  # no run has recorded them
-        self._replaced: list[_Expected] = []  # they were replaced after a run wrote them
+        self._unrecorded: list[_Expected] = []  # objects that no run has recorded
+        self._replaced: list[_Expected] = []  # objects that were replaced after a run
         self._lock = threading.Lock()
         self._differences: list[Difference] = []
         self.difference_counts: Counter[Kind] = Counter()
@@ -367,13 +367,13 @@ class _ObjectComparison:
         return tuple(sorted(self._differences, key=lambda each: (kinds.index(each.kind), each.key)))
 
     def _add(self, differences: Sequence[Difference], equal: Mapping[str, Proof]) -> None:
-        """Add differences, and the proofs of equal objects by key."""
+        """Add differences; add equal objects, which are keys with their proofs."""
         with self._lock:
             for difference in differences:
                 self.difference_counts[difference.kind] += 1
                 if self.difference_counts[difference.kind] <= self._effort.listed:
                     self._differences.append(difference)
-            self.proofs.update(equal.values())  # a Counter: adds 1 for each object
+            self.proofs.update(equal.values())  # counts each proof
             if self.each is not None:
                 for difference in differences:
                     self.each(ComparedObject(difference.key, difference=difference.kind))
@@ -399,8 +399,9 @@ class _ObjectComparison:
             size = max(1, len(expected))
         # An archive without members has one range, which contains only extra objects.
         first_indices = range(0, max(1, len(expected)), size)
-        # All listed keys begin with the prefix: "" sorts before them, and the last bound after.
         first_keys = (expected[index].key for index in first_indices[1:])
+        # All listed keys begin with the prefix. They sort after the first bound, which is empty,
+        # and before the last bound.
         key_bounds = ["", *first_keys, self._prefix + BEYOND]
         ranges = (
             partial(
@@ -429,7 +430,7 @@ class _ObjectComparison:
             try:
                 job()
             except S3UnzipError:
-                # End the other jobs: `map_ahead` raises this error after the earlier jobs end.
+                # End the other jobs now: `map_ahead` raises this error only after the earlier jobs.
                 self.calls.end()
                 raise
 
@@ -446,8 +447,9 @@ class _ObjectComparison:
     ) -> None:
         """Compare the members with the objects whose keys are in [`start`, `stop`)."""
         unlisted = {member.key: member for member in members}
-        # Unlike `unlisted`, this set does not shrink: a member that is listed twice is never extra.
-        # An extra key that is listed twice counts twice: there may be too many keys to collect.
+        # Unlike `unlisted`, this set does not shrink, because a member may be listed twice. An
+        # extra key that is listed twice counts twice, because extra keys are not collected: there
+        # may be too many.
         not_extra = {stop, *unlisted}  # `stop` may be listed, but belongs to the next range
         for page in list_pages(
             self._destination, self._prefix, partial(self.calls.paced, "list"), start, last=stop
@@ -466,7 +468,7 @@ class _ObjectComparison:
             )
             pairs: list[tuple[_Expected, StoredObject]] = []
             for listed in page.objects:
-                member = unlisted.pop(listed.key, None)  # None also if the key is listed again
+                member = unlisted.pop(listed.key, None)  # None: an extra key, or listed before
                 if member is not None and member.is_selected:
                     pairs.append((member, listed))
             self._compare_page(pairs)
@@ -509,7 +511,7 @@ class _ObjectComparison:
         members: Sequence[_Expected],
         examine: Callable[[str], tuple[Proof, StoredObject] | None],  # `_look_up` or `_read`
     ) -> None:
-        def compare(job: Sequence[_Expected]) -> None:
+        def compare_job(job: Sequence[_Expected]) -> None:
             for member in job:
                 result = _prove_content(member, examine(member.key))
                 if isinstance(result, Difference):
@@ -518,17 +520,17 @@ class _ObjectComparison:
                     self._add([], {member.key: result})
 
         jobs = (
-            partial(compare, members[start : start + OBJECTS_OF_A_JOB])
+            partial(compare_job, members[start : start + OBJECTS_OF_A_JOB])
             for start in range(0, len(members), OBJECTS_OF_A_JOB)
         )
         self._run_all(jobs, self._effort.at_once)
 
     def _look_up(self, key: str) -> tuple[Proof, StoredObject] | None:
-        """Return the proof from HEAD and the object, or None if the object does not exist.
+        """Return the proof that HEAD can give, and the object; None if there is no object.
 
-        The store's own checksum is the CRC-32 of the object's bytes. In a gzip file, these are not
-        the bytes of the member, so the CRC-32 in the metadata is used. In a store without metadata,
-        the object is read.
+        The store's own checksum is the CRC-32 of the object's bytes. The bytes of a gzip file are
+        not the bytes of the member, so the CRC-32 in the metadata is used for a gzip file. In a
+        store without metadata, the object is read.
         """
         if not self._destination.keeps_metadata:
             return self._read(key)
@@ -540,7 +542,7 @@ class _ObjectComparison:
         return Proof.METADATA, stored
 
     def _read(self, key: str) -> tuple[Proof, StoredObject] | None:
-        """Read an object; return the proof and the object, or None if the object does not exist."""
+        """Read an object; return `Proof.READ` and the object, or None if there is no object."""
         stored = self.calls.paced(
             "get", partial(read_stored, self._destination, key, is_gzip=self._is_gzip)
         )
@@ -568,8 +570,8 @@ def _prove_content(
 
     Args:
         member: the object that should exist.
-        examined: the proof that applies if the object is equal, and the object in the store; None
-            if the object does not exist.
+        examined: the proof to return if the object is equal, and the object in the store. If the
+            object does not exist, `examined` is None.
     """
     if examined is None:
         return _missing_or_resized(member, stored=None)
@@ -589,13 +591,14 @@ def _prove_content(
 class WrittenObjects:
     """The objects that runs wrote; each uses about 190 bytes of memory, however long its key is.
 
-    If two runs wrote the same key, the later run counts. A hash collision requires a request.
+    If two runs wrote the same key, the later run counts. If two objects have the same hash, the
+    earlier object needs a request.
     """
 
     def __init__(self) -> None:
-        # The CRC-32 and the digest of the ETag of each object, in 20 bytes. To save memory, they
-        # are keyed by a hash of key and size. If two objects have the same hash, the later one is
-        # kept. `match` does not find the earlier one, so a request must prove its content.
+        # The CRC-32 and the digest of the ETag of each object, in 20 bytes. To save memory, the
+        # keys are hashes of a key and a size. If two objects have the same hash, the later object
+        # is kept. `match` does not find the earlier object, so a request must prove its content.
         self._digests: dict[int, bytes] = {}
         self.runs: list[str] = []  # ids of the runs that wrote these objects
 
@@ -606,8 +609,7 @@ class WrittenObjects:
                 self._digests[hash((outcome.key, outcome.size))] = b"".join(
                     (outcome.crc32.to_bytes(4, "big"), _digest(outcome.etag))
                 )
-                # The first such object adds the run. `[-1:]` is empty if there is no run yet.
-                if records.run not in self.runs[-1:]:
+                if not self.runs or self.runs[-1] != records.run:  # the first object of the run
                     self.runs.append(records.run)
 
     def match(self, key: str, size: int, crc32: int | None, etag: str | None) -> bool | None:
@@ -619,8 +621,8 @@ class WrittenObjects:
             etag: the ETag in the listing, without quotes; None if the listing contains none.
 
         Returns:
-            False if the object was replaced, or `etag` is None; None if no run recorded an object
-            with this key, size and CRC-32.
+            None if no run recorded an object with this key, size and CRC-32. Otherwise, True if the
+            object has the recorded ETag, and False if the object was replaced or `etag` is None.
         """
         recorded = self._digests.get(hash((key, size)))
         # The first four bytes of `recorded` are the CRC-32.
@@ -641,8 +643,8 @@ def read_written(
     Args:
         runs: the records of the runs in chronological order; runs to other buckets are ignored.
         destination: a prefix; if its store does not provide ETags, no records are read.
-        warn: called with a sentence for each run with an unreadable record. Outcomes of the run
-            that have not been read yet are ignored.
+        warn: called with a message for each run with an unreadable record. Outcomes of the run that
+            have not been read yet are ignored.
     """
     written = WrittenObjects()
     if not destination.store.has_etags:
@@ -650,7 +652,7 @@ def read_written(
     for records in runs:
         try:
             plan = records.find_plan()
-            # A small run has no plan, only a report. Both contain the destination.
+            # A small run has no plan, only a report. A plan and a report contain the destination.
             run_or_report = plan.run if plan is not None else records.find_report()
             if run_or_report is not None and run_or_report.destination.bucket == destination.bucket:
                 written.add_run(records)

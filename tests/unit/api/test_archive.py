@@ -675,7 +675,7 @@ def test_options_take_lists_and_texts() -> None:
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"source": io.BytesIO(b"")}, "not a BytesIO: workers cannot share it"),
+        ({"source": io.BytesIO(b"")}, "not a BytesIO: workers cannot share an open file"),
         ({"workers": 0}, "at least 1"),
         ({"source": "s3://bucket/"}, "not an archive"),
         (
