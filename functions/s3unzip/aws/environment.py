@@ -80,7 +80,7 @@ class RunDefaults(msgspec.Struct, frozen=True):
 
     @property
     def scope(self) -> str:
-        """The archives that start runs, as a glob for messages."""
+        """A glob for the archives that start runs, used in messages."""
         return f"s3://{self.ingest_bucket}/{self.ingest_prefix}*{self.ingest_suffix}"
 
 
@@ -124,7 +124,7 @@ class LambdaConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def command_name(self) -> str:
-        """The name of the stack without `STACK_PREFIX`, by which commands find the environment."""
+        """The name that commands use for the environment: its stack without `STACK_PREFIX`."""
         return self.stack.removeprefix(STACK_PREFIX) or self.environment
 
     def covers(self, source: Location) -> bool:
@@ -132,7 +132,10 @@ class LambdaConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return any(defaults.covers(source) for defaults in self.all_defaults)
 
     def defaults_of(self, source: Location) -> RunDefaults:
-        """Return the defaults of the first route that covers an archive, or the environment's."""
+        """Return the defaults of the first route that covers an archive.
+
+        If no route covers the archive, the defaults of the environment are returned.
+        """
         return next(
             (route for route in self.routes if route.covers(source)), self.environment_defaults
         )
@@ -165,8 +168,8 @@ class LambdaConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
         Args:
             invocation: the context that Lambda passes to the handler.
-            run: the run whose route and options apply; if None, those of the environment itself
-                apply.
+            run: the run whose route and options apply. If None, the options of the environment
+                apply, and no route.
         """
         settings = run or self.environment_defaults
         route = settings.route
@@ -178,7 +181,8 @@ class LambdaConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 destination_kms_key=route.destination_kms_key,
             )
             # Each request names the owner and the KMS key, so all routes can share one session.
-            stores = OpenedStores(access, self.stores.session(self.access.at_destination()))
+            shared_session = self.stores.session(self.access.at_destination())
+            stores = OpenedStores(access, shared_session)
         return Context(
             stores=stores,
             clock=Clock(remaining=lambda: invocation.get_remaining_time_in_millis() / 1_000),
@@ -196,11 +200,11 @@ class LambdaConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         environment itself is read if the options refer to no secret, or if the route and its secret
         were removed after the run began.
         """
-        readable = {defaults.options.password_ref for defaults in self.all_defaults} - {None}
+        readable_secrets = {defaults.options.password_ref for defaults in self.all_defaults}
         secret = options.password_ref
-        if secret not in readable:
+        if secret is None or secret not in readable_secrets:
             secret = self.environment_defaults.options.password_ref
-        # `_read_password` caches the password; in a new period, it reads the secret again.
+        # The cached password is used until the period ends; then the secret is read again.
         return Policy(
             lenient=options.lenient,
             encoding=options.encoding,
@@ -301,7 +305,7 @@ def _read_environment_defaults(variables: Mapping[str, str]) -> RunDefaults:
     if destination.bucket == defaults.ingest_bucket and (is_below or is_above):
         raise errors.UsageError(
             f"the destination {destination} overlaps the trigger's scope ({defaults.scope}), so "
-            "its members could start runs: deploy with another bucket or prefix"
+            "extracted members could start runs: deploy with another bucket or prefix"
         )
     return defaults
 
@@ -313,10 +317,10 @@ def _read_routes(
 
     Values that a route leaves out come from `environment_defaults`.
     """
-    # The options of a route refer only to the route's own secret, so they are based on options
-    # without the environment's secret. If a route has no secret, `_policy` reads that of the
+    # `Variable.OPTIONS` refers to no secret. The options of a route therefore refer to the secret
+    # of the route, or to no secret. In the second case, `_policy` reads the secret of the
     # environment.
-    without_secret = _read_json(variables, Variable.OPTIONS, Options) or Options()
+    environment_options = _read_json(variables, Variable.OPTIONS, Options) or Options()
     return tuple(
         RunDefaults(
             ingest_bucket=environment_defaults.ingest_bucket,
@@ -326,7 +330,7 @@ def _read_routes(
                 "s3", route.bucket or environment_defaults.destination.bucket, route.destination
             ),
             options=_with_password(
-                msgspec.convert(msgspec.to_builtins(without_secret) | route.options, Options),
+                msgspec.convert(msgspec.to_builtins(environment_options) | route.options, Options),
                 route.password_secret,
             ),
             route=Route(route.name, route.owner, route.kms_key),
@@ -364,9 +368,9 @@ def _read_json(variables: Mapping[str, str], name: Variable, kind: type[T]) -> T
 def read_secret(ref: str, client: SecretsManagerClient) -> bytes:
     """Return the password that `ref` refers to; no log line or error message contains it.
 
-    ``secretsmanager:NAME`` and ``secretsmanager:ARN`` refer to the whole value of the secret. With
-    ``#FIELD`` at the end, they refer to one field of a secret that is a JSON object, the form in
-    which the console creates secrets.
+    ``secretsmanager:NAME`` and ``secretsmanager:ARN`` refer to the whole value of the secret. A
+    reference that ends in ``#FIELD`` refers to one field of the value, which must be a JSON object.
+    The console creates secrets in this form.
     """
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - rarely needed
 

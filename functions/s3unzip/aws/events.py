@@ -1,4 +1,4 @@
-"""Incoming events about archives that were put or scanned, and outgoing events about ended runs.
+"""Incoming events about uploaded or scanned archives, and outgoing events about ended runs.
 
 Incoming: EventBridge's "Object Created" (key not encoded), S3's own notification (key URL-encoded,
 spaces as "+") and GuardDuty's scan result. Each of these may be wrapped in an SNS message. A topic
@@ -11,10 +11,10 @@ Rules for the malware gate (``ingest.scan``):
 - The result names the version that was scanned. Only this version is opened, and the run is pinned
   to it. A newer version has its own scan and result.
 - A run that ``submit`` queues, or that follows the replacement of an archive, is not started by a
-  result. The result is read from the tag that GuardDuty adds to the version. In a bucket without
-  versioning, the tag might belong to an overwritten object, so it is not read.
-- A version whose result is missing, or is not NO_THREATS_FOUND, is not opened. The version is
-  logged and counted.
+  result. For such a run, the result is read from the tag that GuardDuty adds to the version. In a
+  bucket without versioning, the tag might belong to an overwritten object, so it is not read.
+- A version is opened only if its result is NO_THREATS_FOUND. Every other version is logged, and
+  counted in the metric ArchivesWithheld.
 - A result may arrive twice or late. The results for several versions may arrive in any order.
 
 The format of a result: docs.aws.amazon.com/guardduty/latest/ug/
@@ -57,8 +57,8 @@ MALFORMED = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
 ETAG = re.compile(r"[0-9a-f]{32}(-\d+)?")
 CLOCK_SECONDS = 2  # tolerance between the time of an event and the Last-Modified of its object
 FIRST_WAIT = 15  # seconds before the second attempt to handle a message
-MAX_WAIT = 110  # seconds: each retry follows within 2 minutes
-USAGE_WAIT = 1  # seconds before the next attempt if no attempt can succeed
+MAX_WAIT = 110  # maximum wait in seconds, so that each retry follows within 2 minutes
+USAGE_WAIT = 1  # seconds before the next attempt if every fault is a `UsageError`
 EVENT_TITLES = {
     Verdict.COMPLETED: "Archive Extracted",
     Verdict.COMPLETED_WITH_ERRORS: "Archive Extracted",
@@ -88,13 +88,12 @@ def read_scan_tag(source: Location, pin: Pin, config: LambdaConfig, calls: Calls
     """
     if pin.version_id in UNVERSIONED:
         return NOT_SCANNED
-    return calls.run("get", lambda: config.stores.source(source).tags(source, pin)).get(
-        SCAN_TAG, NOT_SCANNED
-    )
+    tags = calls.run("get", lambda: config.stores.source(source).tags(source, pin))
+    return tags.get(SCAN_TAG, NOT_SCANNED)
 
 
 class ArchivePut(NamedTuple):
-    """An event about an archive that was put or scanned."""
+    """An event about an archive that was uploaded or scanned."""
 
     source: Location
     time: float  # time of the event, in Unix seconds
@@ -116,24 +115,24 @@ class ArchivePut(NamedTuple):
         return self.version_id == pin.version_id and (self.etag is None or is_etag_equal)
 
     def is_older(self, tail: Tail) -> bool:
-        """Return whether the event's version is older than the current one, which has this `tail`.
+        """Return whether the event is about an older version than the current one.
 
-        If both the event and the tail have a version id, or the event has an ETag, any difference
-        means that the event is older. Otherwise the time of the event is compared with the
-        Last-Modified of the object.
+        `tail` describes the current version. If both the event and the tail have a version id, or
+        the event has an ETag, any difference means that the event is older. Otherwise the time of
+        the event is compared with the Last-Modified of the object.
         """
-        has_version = self.version_id not in UNVERSIONED and tail.pin.version_id is not None
-        if has_version or self.etag is not None:
+        both_have_id = self.version_id not in UNVERSIONED and tail.pin.version_id is not None
+        if both_have_id or self.etag is not None:
             return not self.is_of(tail.pin)
         return (tail.modified or 0.0) > self.time + CLOCK_SECONDS
 
 
 def read_puts(body: str, config: LambdaConfig) -> tuple[list[ArchivePut], list[Exception]]:
-    """Return the archives in the body of one queue message, and the faults of its other events.
+    """Return the archive events in the body of a queue message, and the faults of the body.
 
     Archives that no trigger covers, or that wait for the result of their scan, are left out. Other
-    S3 events, such as deletions, are ignored. It is a fault if the message or a part of it is not
-    an event, or if the key or the scan result of an event is invalid.
+    S3 events, such as deletions, are ignored. A fault is a message or a record that is not an
+    event, or an event with an invalid key or scan result.
     """
     puts: list[ArchivePut] = []
     faults: list[Exception] = []
@@ -181,8 +180,9 @@ def _may_start_run(put: ArchivePut, config: LambdaConfig) -> bool:
 def _list_events(message: Any) -> list[Any]:
     """Return the records of S3's own notification, or the one event of an EventBridge message.
 
-    Either can be wrapped in an SNS message, unless raw message delivery is enabled. The format of
-    an SNS message: docs.aws.amazon.com/sns/latest/dg/sns-message-and-json-formats.html.
+    A notification or an event can be wrapped in an SNS message, unless raw message delivery is
+    enabled. The format of an SNS message:
+    docs.aws.amazon.com/sns/latest/dg/sns-message-and-json-formats.html.
     """
     match message:
         case {"Type": "Notification", "TopicArn": str(), "Message": str(event)}:
@@ -225,7 +225,6 @@ def _read_event(event: Any) -> ArchivePut | None:
 
 
 def _read_scan(detail: dict[str, Any], time: str) -> ArchivePut:
-    """Return the archive in a GuardDuty scan result that was sent at `time`."""
     scanned = detail["s3ObjectDetails"]
     result = detail["scanResultDetails"]
     return ArchivePut(
@@ -245,9 +244,12 @@ def _read_record(record: dict[str, Any]) -> ArchivePut:
     The format is in the S3 user guide, "notification-content-structure".
     """
     stored = record["s3"]["object"]
-    key = unquote_plus(stored["key"], errors="strict")  # keys in S3 are always UTF-8
     return ArchivePut(
-        source=Location("s3", record["s3"]["bucket"]["name"], key),
+        source=Location(
+            "s3",
+            record["s3"]["bucket"]["name"],
+            unquote_plus(stored["key"], errors="strict"),  # keys in S3 are always UTF-8
+        ),
         time=_parse_time(record["eventTime"]),
         etag=_read_etag(stored.get("eTag")),
         version_id=stored.get("versionId"),
@@ -272,24 +274,20 @@ def redeliver_later(
 ) -> None:
     """Log why a message could not be handled; make SQS deliver it again after some seconds.
 
-    With the default of five attempts, a message that always fails reaches the dead-letter queue
-    after at most 325 s plus the time that the attempts take: SQS moves it after the fifth wait.
-    Each wait is shortened at random by up to half, so that the messages of a burst do not return at
-    the same moment. If every fault is a `UsageError`, waiting does not help, so the message returns
-    after `USAGE_WAIT`.
+    By default, a message is attempted five times. After the fifth wait, SQS moves the message to
+    the dead-letter queue. The five waits take at most 325 s.
 
     Args:
         receipt: the receipt handle of the message.
         attempts: how many times the message has been received, including this time.
-        faults: the errors of this attempt, each with the id of its run, or None if it has no run.
+        faults: the errors of this attempt, each with the id of its run, or with None if there is no
+            run.
     """
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - rarely needed
 
     seconds = USAGE_WAIT
-    if not all(isinstance(fault, UsageError) for fault, _ in faults):
-        # 15, 30, 60, 110, 110, ... seconds. The exponent is bounded, because `attempts` is not.
-        longest = min(MAX_WAIT, FIRST_WAIT * 2 ** min(attempts - 1, 10))
-        seconds = round(longest * random.uniform(0.5, 1.0))  # noqa: S311 - not a secret
+    if not all(isinstance(fault, UsageError) for fault, _ in faults):  # a retry may help
+        seconds = _choose_wait(attempts)
     for fault, run in faults:
         logger.error(
             "archive not taken",
@@ -304,6 +302,17 @@ def redeliver_later(
         )
     except (BotoCoreError, ClientError) as fault:
         logger.warning("the visibility of a message could not be changed: %s", fault)
+
+
+def _choose_wait(attempts: int) -> int:
+    """Return how many seconds a message waits after this many attempts.
+
+    Each wait is shortened at random by up to half, so that the messages of a burst do not return at
+    the same moment.
+    """
+    # 15, 30, 60, 110, 110, ... seconds. The exponent is bounded, because `attempts` is not.
+    longest: int = min(MAX_WAIT, FIRST_WAIT * 2 ** min(attempts - 1, 10))
+    return round(longest * random.uniform(0.5, 1.0))  # noqa: S311 - not a secret
 
 
 def publish_run_event(client: EventBridgeClient, config: LambdaConfig, report: Report) -> None:

@@ -9,8 +9,8 @@ The rules:
   of the existing executions are read. If one of them is running, none is started. If all have
   ended, with or without a report, the execution with the next number is started. If two callers try
   concurrently, only one execution is started.
-- The history of an execution is bounded. The tasks of a few rounds share it with their execution;
-  the tasks of later rounds have histories of their own (`INLINE_ROUNDS`).
+- The history of an execution contains the tasks of the first rounds (`INLINE_ROUNDS`). The tasks of
+  later rounds have histories of their own, so that each history is bounded.
 - StartExecution with the name and the input of a running execution succeeds without starting
   anything. Any other use of an existing name raises ExecutionAlreadyExists
   (API_StartExecution). DescribeExecution is eventually consistent: it may not find an execution
@@ -21,11 +21,11 @@ The rules:
 - With a malware gate, a newer version is opened only if its tag is NO_THREATS_FOUND. Without the
   tag, the run is started by the event for that version: see `s3unzip.aws.events`.
 - After the end of every run, the version that it extracted is compared with the current version of
-  the archive. If the versions differ, a run whose id ends in -again extracts the current version
-  over what the first run wrote.
+  the archive. If the versions differ, another run extracts the current version. The id of that run
+  ends in -again.
 - The functions of a stopped execution keep running for at most `WORKER_SECONDS`, and may write
-  members of an older version. Therefore an execution RUN-w1, RUN-w2, ... waits that long, then
-  compares the versions once more.
+  members of an older version. Therefore an execution RUN-w1, RUN-w2, ... waits until
+  these functions have ended, then compares the versions once more.
 """
 
 import json
@@ -87,7 +87,7 @@ class RunInput(Struct, frozen=True):
     request: Request | None = None
     pin: Pin | None = None  # the version of the archive
     failed: bool = False  # whether failed members are extracted again
-    wait: int = 0  # seconds; 0 except in an execution that waits, then compares versions
+    wait: int = 0  # seconds until an execution without tasks compares versions; otherwise 0
 
 
 class Execution(NamedTuple):
@@ -107,7 +107,8 @@ def machine_data(state: Next, config: LambdaConfig) -> dict[str, Any]:
     """
     if state.next == "few" and state.round >= INLINE_ROUNDS:
         state = replace(state, next="many", tasks=())
-    data: dict[str, Any] = {"tasks": [], "workers": 1, **to_builtins(state)}  # omits their defaults
+    # The state machine needs these two fields. `to_builtins` omits fields that have their defaults.
+    data: dict[str, Any] = {"tasks": [], "workers": 1, **to_builtins(state)}
     if state.next == "many":
         data["list"] = f"{config.work.key}{RUNS}{state.run}/{round_name(state.round)}"
     return data
@@ -127,10 +128,10 @@ def find_execution(config: LambdaConfig, name: str) -> Execution | None:
 
 
 def find_recorded_run(config: LambdaConfig, run: str) -> Run | Report | None:
-    """Return the recorded run, or its report if the run has no plan; None if it has no records.
+    """Return the run in the recorded plan, or else the recorded report; None if there is neither.
 
-    Either contains the route and the options with which the run began. The environment may have
-    changed since then.
+    The plan and the report contain the route and the options with which the run began. The
+    environment may have changed since then.
     """
     return look_up_run(RunRecords.open(config.stores, run)).run_or_report
 
@@ -141,14 +142,14 @@ class ArrivedArchive(NamedTuple):
     request: Request
     run: str
     tail: Tail  # the version of the archive and its last bytes
-    calls: Calls  # count all requests about the archive; retries end before the function times out
-    refusal: str | None = None  # why the store returns no bytes; if set, the tail contains none
+    calls: Calls  # counts all requests about the archive
+    refusal: str | None = None  # why the store returns no bytes; the tail then contains no bytes
 
 
 def find_archive(request: Request, context: Context) -> ArrivedArchive | None:
     """Return the current version of an archive, or None if the archive is gone.
 
-    If the store refuses to return the archive's bytes, the result contains the refusal.
+    If the store refuses to return the archive's bytes, `refusal` says why.
     """
     source = context.stores.source(request.source)
     calls = context.calls()
@@ -164,8 +165,9 @@ def find_archive(request: Request, context: Context) -> ArrivedArchive | None:
         refusal = str(error)
         # `stat` returns a tail with the version of the archive, but without bytes.
         tail = calls.run("head", lambda: source.stat(request.source))
-    run = run_id(request, tail.pin, tail.modified)
-    return ArrivedArchive(request, run, tail, calls, refusal=refusal)
+    return ArrivedArchive(
+        request, run_id(request, tail.pin, tail.modified), tail, calls, refusal=refusal
+    )
 
 
 def start_run(
@@ -181,9 +183,9 @@ def start_run(
         config: the configuration of the environment.
         archive: the current version of the archive, and its run.
         state: the state for the first round of a run that is already planned. Only the first
-            execution needs it; later executions read the records.
-        report: the FAILED report of the run to resume. Executions that began before the run failed
-            count as ended.
+            execution needs the state; later executions read the records.
+        report: the FAILED report of the run to resume. An execution that began earlier than this
+            failure counts as ended.
     """
     run = archive.run
     data = to_builtins({"run": run, "request": archive.request, "pin": archive.tail.pin})
@@ -216,12 +218,12 @@ def next_execution_name(
     Args:
         config: the configuration of the environment.
         run: the id of the run.
-        since: when the run was known to have failed, in Unix seconds; 0 if it has not. Earlier
-            executions have ended or are about to end, so they do not count as running.
-        failed_number: the number of the execution that failed. Later executions may have begun
-            before it failed, for example if it was redriven. So executions with higher numbers
-            count as running even if they began before `since`. The default means that no execution
-            failed, because no number exceeds it.
+        since: the time at which the run failed, in Unix seconds; 0 if the run has not failed.
+            Executions that began earlier have ended or are about to end, so they do not count as
+            running.
+        failed_number: the number of the execution that failed. An execution with a higher number
+            counts as running even if it began before `since`: the failed execution may have been
+            redriven. The default is the highest number, so no execution is exempt.
         archive: the archive to which every execution must belong; None skips this check.
 
     Raises:
@@ -240,7 +242,8 @@ def next_execution_name(
                 archive.tail.pin,
                 ArchiveVersion(earlier.request.source, earlier.pin),
             )
-        # An execution that began before `since` is about to end, unless it follows the failed one.
+        # An execution that began before `since` is about to end, unless its number is higher than
+        # `failed_number`.
         if execution.status == RUNNING and (execution.began >= since or number > failed_number):
             return None
     raise UsageError(f"{run}: it has had {MAX_RESUMED} executions; find out why it fails")
@@ -275,7 +278,7 @@ def end_run(
     Args:
         report: the recorded report.
         config: the configuration of the environment.
-        context: the context of the step that ended the run; it belongs to the route of the run.
+        context: the context of the step that ended the run, made for the route of the run.
         check_replaced: whether the archive might have been replaced during the run.
         is_first: whether the run had no report before.
     """
@@ -293,7 +296,8 @@ def end_run(
     if report.archive_left:
         try:
             finished = finish_source(config.after_success, report, context)
-        except S3UnzipError:  # writing the report failed; a failed action raises no error
+        # If the action fails, the report says so. An error means that the report was not written.
+        except S3UnzipError:
             logger.exception("the report cannot be written again")
         else:
             if finished.after_success is not None:
@@ -316,7 +320,7 @@ def _start_current_version(request: Request, config: LambdaConfig, context: Cont
         return
     if archive is None:
         return
-    if archive.refusal is not None:  # `intake` reports it: each version has its own event
+    if archive.refusal is not None:  # `intake` reports the refusal: each version has an event
         logger.warning("archive cannot be read", error=archive.refusal)
         return
     pin = archive.tail.pin
@@ -339,7 +343,8 @@ def extract_if_replaced(
         report: the report of the run.
         config: the configuration of the environment.
         context: the context of the step that compares the versions.
-        functions_ended: whether all functions of the run have ended; if so, no comparison follows.
+        functions_ended: whether all functions of the run have ended. This comparison is then the
+            last one.
     """
     if report.pin is None or not is_extracted_again(config, report.source, report.options):
         return
@@ -355,10 +360,10 @@ def extract_if_replaced(
     if current.etag == report.pin.etag:
         return
     logger.info("archive was replaced during the run", run=report.run)
-    # A repeated comparison does not start a second run, because each cause starts at most one. A
-    # run that was resumed has more rounds, so its next end is a new cause.
+    # Each cause starts at most one run, so a repeated comparison does not start a second run. If
+    # the run is resumed, it has more rounds, and the comparison after its end has another cause.
     cause = f"{report.run} {report.rounds}"
-    if functions_ended:  # they may have overwritten newer members since the first comparison
+    if functions_ended:  # functions may have overwritten newer members since the first comparison
         cause += " late"
     extract_current_version(repeat_request(report, config.after_success), cause, config, context)
 
@@ -408,7 +413,7 @@ def compare_later(report: Report, config: LambdaConfig, execution: str) -> None:
 
 
 def is_extracted_again(config: LambdaConfig, source: Location, options: Options) -> bool:
-    """Return whether a newer version of an archive is extracted over what an older version wrote.
+    """Return whether a run of a newer version may overwrite what a run of an older version wrote.
 
     If no trigger covers the archive, its newer versions do not start runs. With `OnConflict.NEVER`,
     a run does not overwrite objects.

@@ -26,8 +26,7 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
     task_input = convert_input(event, TaskInput)
     bind_run(task_input.run)
     run = _read_run(task_input.run)
-    context = load_config().context(invocation, run)
-    report = run_task(run, task_input.task, context)
+    report = run_task(run, task_input.task, load_config().context(invocation, run))
     add_task_metrics(report)
     return {}
 

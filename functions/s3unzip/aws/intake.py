@@ -23,13 +23,13 @@ The rules:
 
 Rules for a run whose records are in memory (`_MemoryRun`):
 
-- The records stay in memory until the function stops working on the run. It then writes them, the
-  outcomes before the report. Records of another invocation are replaced only if the verdict of that
-  invocation is worse.
+- The records stay in memory until the function stops working on the run. It then writes the
+  outcomes, and last the report. Records of another invocation are replaced only if the verdict of
+  that invocation is worse.
 - For a COMPLETED run, only the outcomes and the report are written, because nobody resumes the run.
   The plan and the HTML page are also written if a later step needs the plan.
-- If another invocation has planned or ended the run, the run is left to that invocation, unless
-  this invocation has COMPLETED the run.
+- A run that another invocation has planned or ended is left to that invocation. Exception: the
+  verdict COMPLETED is always written.
 - If the plan shows that the run is not small, the function leaves the run to the state machine.
 """
 
@@ -162,9 +162,10 @@ def _handle_put(
     # If there is a report, `end_run` has extracted the current version if necessary.
     if archive is None or has_report or not is_extracted_again(config, put.source, request.options):
         return
-    version = put.version_id or put.etag  # None: the event comes from `submit`, or was made by hand
-    # `attempts` omits the attempts before a dead-letter queue; an event made by hand had none.
-    if attempts > 1 or version is not None or put.sender.startswith(OWN_SENDERS):
+    version = put.version_id or put.etag
+    # `attempts` omits attempts before a dead-letter queue; only an event made by hand had none.
+    is_made_by_hand = version is None and not put.sender.startswith(OWN_SENDERS)
+    if attempts > 1 or not is_made_by_hand:
         cause = f"{put.source} {put.time} {version or ''}"
         extract_current_version(request, cause, config, context)
 
@@ -201,7 +202,7 @@ def _may_open(put: ArchivePut, archive: ArrivedArchive, config: LambdaConfig) ->
     if put.scan is not None and not put.is_of(pin):
         logger.info("the scan is of another version", source=str(put.source))
         return False
-    # `_handle_put` has checked the scan in an event. Without a malware gate, no scan is needed.
+    # `_handle_put` has checked the result in an event. Without a malware gate, no scan is needed.
     if put.scan is not None or not config.scan:
         return True
     return passes_scan(put.source, read_scan_tag(put.source, pin, config, archive.calls))
@@ -241,8 +242,8 @@ def _resume_or_repeat_end(
     """Resume a FAILED run; for any other verdict, repeat the steps that follow the report.
 
     Args:
-        is_new: whether this is the first delivery of a recent event. If so, another event of the
-            same put led to the report, and the invocation for that event takes these steps.
+        is_new: whether this is the first delivery of a recent event. The report then comes from
+            another event about the same put, and the invocation for that event takes these steps.
     """
     check_same_archive(report.run, archive.request.source, archive.tail.pin, report)
     if report.verdict is Verdict.FAILED:
@@ -258,13 +259,14 @@ def _finish_older_runs(
 ) -> bool:
     """Repeat `end_run` for each report about an older version; return whether there are any.
 
-    An earlier attempt may have stopped after it wrote the report. The id of a run begins with the
-    Last-Modified of its archive, which is at most `UPLOAD_SECONDS` before the time of the event or,
-    because clocks differ, `CLOCK_SECONDS` after it.
+    An earlier attempt may have stopped after it wrote the report.
 
     Args:
-        current_run: the run of the current version, which is left out; None: the archive is gone.
+        current_run: the run of the current version, to leave out; None if the archive is gone.
     """
+    # The id of a run begins with the Last-Modified of its archive. `find_reports` lists the runs of
+    # one second. An upload begins at most `UPLOAD_SECONDS` before its event, and the clocks of the
+    # two times may differ by `CLOCK_SECONDS`.
     upload_times = range(int(put.time) - UPLOAD_SECONDS, int(put.time) + CLOCK_SECONDS + 1)
     find = partial(find_reports, put.source, context.stores, context.calls())
     reports = [
@@ -320,7 +322,7 @@ def _plan_in_memory(archive: ArrivedArchive, context: Context) -> StepResult | N
             if recorded is not None and recorded.report is None:
                 add_metrics(DirectHandovers=1)  # the state machine must finish the archive
             return recorded
-    # The archive is too large for this function: drop any plan above, and plan for many workers.
+    # The archive is too large for this function: plan it anew, for many workers.
     run = _MemoryRun(archive, context, has_one_worker=False)
     return run.write_records(run.begin())
 
@@ -342,7 +344,7 @@ class _MemoryRun:
         self._began = context.clock.now()
         self._archive = archive
         self._outer_context = context
-        # With `run_store`, these are the methods of `Stores`.
+        # With `run_store`, these methods make this object a `Stores` whose records are in memory.
         self.source = context.stores.source
         self.destination = context.stores.destination
         self.end_startup = context.stores.end_startup
@@ -351,7 +353,7 @@ class _MemoryRun:
         self._context = replace(
             context,
             tuning=tuning,
-            stores=self,  # the stores of the function, except that `run_store` is in memory
+            stores=self,
             archive_end=archive.tail.data,
             platform=context.platform and replace(context.platform, direct=has_one_worker),
         )
@@ -370,18 +372,19 @@ class _MemoryRun:
         if planned.report is not None:  # the run has ended: there is nothing to extract
             return True
         plan = self._records.read_plan()
+        first_round = planned.next
         return (
-            planned.next.next == "few"  # the first round has few tasks
+            first_round.next == "few"
             and plan.selected <= self._context.tuning.max_direct_members
             and max(plan.bytes_in, plan.bytes_out) <= self._context.tuning.max_direct_bytes
-            and all(task.kind is TaskKind.BATCH for task in planned.next.tasks)
+            and all(task.kind is TaskKind.BATCH for task in first_round.tasks)
         )
 
     def work(self, latest: StepResult) -> StepResult:
         """Run the rounds after the `latest` step; stop if the function is about to time out."""
         context = self._context
         while latest.report is None and context.clock.remaining() > context.tuning.margin_seconds:
-            # Only a run without a report is sure to have a plan: read it in the loop, from memory.
+            # The plan is read here, because a run that has already ended may have no plan.
             run = self._records.read_plan().run
             for task in latest.next.tasks:
                 try:
@@ -412,14 +415,14 @@ class _MemoryRun:
             if earlier is not None and (
                 own_report is None or not may_replace(own_report, earlier, self._began)
             ):
-                # The report of another invocation remains.
+                # The report of the other invocation stays on record.
                 return latest._replace(report=earlier, is_first=False, is_own=False)
             if recorded.plan is not None:
                 return None
         if own_report is None:
             self._copy_records(records, with_plan=True)
             return latest
-        # Nobody resumes a COMPLETED run, so its plan is rarely read; `show` makes its HTML page.
+        # Nobody resumes a COMPLETED run, so its plan is rarely needed; `show` makes the HTML page.
         needs_plan = not is_completed or has_nested(own_report) or own_report.archive_left
         self._copy_records(records, with_plan=needs_plan)
         report, is_first = write_report(

@@ -5,10 +5,10 @@ The rules:
 - The Settle state returns the next round, or ends the run. Settle may be repeated after a lost
   response, or run late for a stopped execution. In both cases, the recorded verdict remains.
 - EventBridge reports each failed, stopped or timed-out execution, perhaps twice, late or never.
-  Therefore the report is dated to the end of the execution, and replaces neither a newer report
-  nor a better verdict. While a later execution of the run is running, nothing is reported.
-- If a failed execution may have written the recorded report, it may have failed during the steps
-  that follow the report. Therefore these steps are repeated.
+  Therefore the report has the time at which the execution ended, and replaces neither a newer
+  report nor a better verdict. While a later execution of the run is running, nothing is reported.
+- An execution may fail during the steps that follow the report. Therefore these steps are repeated
+  if the failed execution may have written the recorded report.
 - After the functions of a failed execution have also ended, the version that the run extracted is
   compared once more with the current version of the archive.
 """
@@ -46,22 +46,17 @@ MAX_MESSAGE = 1_000  # maximum number of characters
 def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
     """Settle a round and return the next state, or report a run whose execution failed.
 
-    The event has one of two forms:
+    The event has one of three forms:
 
     - With ``detail``: EventBridge's "Step Functions Execution Status Change".
-    - Without it: the data of the state machine. Data with ``wait`` belong to an execution without
-      tasks: it only waited until the functions of a failed execution had ended, because these may
-      overwrite objects of a newer version of the archive. The newer version, if there is one, is
-      extracted again.
+    - With ``wait``: data of an execution without tasks. The execution has waited until the
+      functions of a failed execution had ended, because these functions may overwrite objects of a
+      newer version of the archive. The newer version, if there is one, is extracted again.
+    - Otherwise: the state of a run after a round.
     """
     config = load_config()
     if "detail" in event:
-        run_input = _read_input(event["detail"])
-        context = config.context(invocation, find_recorded_run(config, run_input.run))
-        if run_input.wait:  # the execution has no tasks; it only looks for a newer version
-            _extract_newer_version(run_input.run, config, context)
-        else:
-            _end_failed(run_input, event["detail"], config, context)
+        _handle_failure(event["detail"], config, invocation)
         return {}
     if "wait" in event:  # no member is written, so the route of the run does not matter
         return _extract_newer_version(
@@ -76,6 +71,17 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
     if settled.report is not None:
         end_run(settled.report, config, context, is_first=settled.is_first)
     return machine_data(settled.next, config)
+
+
+def _handle_failure(
+    detail: dict[str, Any], config: LambdaConfig, invocation: LambdaContext
+) -> None:
+    run_input = _read_input(detail)
+    context = config.context(invocation, find_recorded_run(config, run_input.run))
+    if run_input.wait:  # the failed execution has no tasks; it only looks for a newer version
+        _extract_newer_version(run_input.run, config, context)
+    else:
+        _end_failed(run_input, detail, config, context)
 
 
 def _extract_newer_version(run: str, config: LambdaConfig, context: Context) -> dict[str, Any]:
@@ -107,10 +113,9 @@ def _end_failed(
     run = run_input.run
     bind_run(run)
     ended = detail["stopDate"] / 1_000  # the times in the event are in milliseconds
-    next_name = next_execution_name(
-        config, run, since=ended, failed_number=execution_number(detail["name"])
-    )
-    if next_name is None:  # a later execution is running
+    failed_number = execution_number(detail["name"])
+    if next_execution_name(config, run, since=ended, failed_number=failed_number) is None:
+        # A later execution is running.
         logger.info("run continues", status=detail["status"])
         return
     began = _find_start(config, detail, ended)
@@ -132,7 +137,7 @@ def _end_failed(
         logger.warning("run has neither request nor records", status=detail["status"])
         return
     report, is_first = settled
-    if began <= report.finished <= ended:
+    if began <= report.finished <= ended:  # the failed execution may have written the report
         end_run(report, config, context, is_first=is_first)
         compare_later(report, config, detail["name"])
     else:  # another execution or the intake function wrote the report, and takes the next steps

@@ -40,7 +40,7 @@ END_METRICS = {  # the metric that counts runs with this verdict
 
 STOPPED_RUNS = "ArchivesStopped"  # a run that was stopped by a person has not failed
 
-# `ArchivePace` is the time that an archive took, divided by its size in these units.
+# The metric `ArchivePace` is the time for an archive per `PACE_BYTES` or `PACE_MEMBERS`.
 PACE_BYTES = 10_000_000_000
 PACE_MEMBERS = 100_000
 
@@ -59,8 +59,8 @@ TRACE_HEADER = "_X_AMZN_TRACE_ID"
 
 logger = Logger(service=SERVICE, use_rfc3339=True, utc=True)
 # Lambda's own log level must be INFO or lower: at a higher level, Lambda drops metric lines.
-# In Powertools, that level has priority over POWERTOOLS_LOG_LEVEL, so the level is set on the
-# logger that Powertools wraps.
+# In Powertools, Lambda's log level has priority over POWERTOOLS_LOG_LEVEL, so the level is set on
+# the logger that Powertools wraps.
 logging.getLogger(SERVICE).setLevel(os.environ.get("POWERTOOLS_LOG_LEVEL") or logging.INFO)
 metrics = Metrics(namespace=NAMESPACE, service=SERVICE)
 metrics.set_default_dimensions(environment=os.environ.get(Variable.ENVIRONMENT) or "none")
@@ -164,8 +164,8 @@ def add_archive_metrics(report: Report, *, is_first: bool = True) -> None:
 
     Args:
         report: the report of the run.
-        is_first: whether the run had no report before. Only then is its duration measured, because
-            a run that is resumed days later is not slow.
+        is_first: whether the run had no report before. The duration is measured only for a first
+            report, because a run that is resumed days later is not slow.
     """
     metric = STOPPED_RUNS if report.reason == STOPPED else END_METRICS[report.verdict]
     # The other metrics are set to zero, so that the dashboard does not show "no data" for them.
