@@ -68,8 +68,8 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
     "extraction/batch.py": [
         (
             "outcome-before-put",
-            'etag = attempt.calls.paced("put", put)',
-            'attempt.note_extracted(row, 0, len(body)); attempt.calls.paced("put", put); return',
+            'etag = attempt.calls.paced("put", send)',
+            'attempt.note_extracted(row, 0, len(body)); attempt.calls.paced("put", send); return',
         ),
         ("never-overwrites", "if_absent=self._if_absent)", "if_absent=False)"),
         ("pool-does-not-wait", "        pool.close()\n", ""),

@@ -60,7 +60,7 @@ def extract_batch(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
     except BaseException:
         attempt.calls.end()  # from now on, a PUT that fails is not retried
         pool.abandon()
-        attempt.calls.reopen()  # writing the outcomes still requires calls
+        attempt.calls.reopen()  # the outcomes must still be written
         raise
     for row in oversized:
         stream_whole(attempt, row)
@@ -85,7 +85,7 @@ def _drop_existing(attempt: TaskAttempt, rows: list[PlannedMember]) -> list[Plan
 
 
 def _group_neighbours(rows: Sequence[PlannedMember], max_gap: int) -> Iterator[list[PlannedMember]]:
-    """Yield groups of rows, each to be read as one range; its gaps are at most `max_gap` bytes.
+    """Yield groups of rows to read as one range; a gap in a range has at most `max_gap` bytes.
 
     `rows` are in the order of their offsets.
     """
@@ -134,8 +134,9 @@ def _extract_neighbours(
             # Compute the facts in this thread: the same code is slower in a thread of the pool,
             # because the CPU caches are cold when that thread wakes.
             facts = object_facts(verified.key, verified.member, attempt.run)
-            put = partial(writer.put, verified, facts, decoded.content)
-            pool.submit(put, len(decoded.content))
+            pool.submit(
+                partial(writer.put, verified, facts, decoded.content), size=len(decoded.content)
+            )
         attempt.show_progress()
     return oversized
 
@@ -158,8 +159,8 @@ def _decode_verified(attempt: TaskAttempt, row: PlannedMember, window: Window) -
     member = row.member
     raw = window.take(member.offset, _read_stop(member))
     opened = open_member(member, raw, policy)
-    # The header needs this many bytes. Any header fits in the requested range, so the store sent
-    # too few bytes.
+    # `open_member` returns a number if the header needs this many bytes. Any header fits in the
+    # requested range, so the store sent too few bytes.
     if isinstance(opened, int):
         raise errors.ServiceFaultError(f"the local header at {member.offset} was cut short")
     stop = opened.data_start + member.compressed_size
@@ -261,8 +262,8 @@ class PutPool:
 
     def _may_submit(self, size: int) -> bool:
         """Return whether a waiting `submit` may continue: after an error, or if there is room."""
-        # Waking after each PUT would cost two thread switches per member, which take longer than
-        # the member itself, so `submit` waits until half of the room is free.
+        # `submit` waits until half of the room is free. If it continued after each PUT, the two
+        # thread switches would take longer than the rest of the work for a member.
         has_free_bytes = self._bytes + size <= self._max_bytes // 2
         has_room = has_free_bytes and self._in_flight <= self._max_in_flight // 2
         # If no body is in flight, there is room for any body.
@@ -332,8 +333,8 @@ class _Writer:
         attempt = self._attempt
         started = attempt.context.clock.now()
         try:
-            put = partial(attempt.destination.put, row.key, body, facts, if_absent=self._if_absent)
-            etag = attempt.calls.paced("put", put)
+            send = partial(attempt.destination.put, row.key, body, facts, if_absent=self._if_absent)
+            etag = attempt.calls.paced("put", send)
         except errors.ConflictError:
             attempt.note(row, explain_refusal(row, attempt))
         except RUN_FAULTS:  # subclasses of `StorageError` that end the whole run
@@ -344,7 +345,7 @@ class _Writer:
             attempt.note_failed(row, _describe_refusal(row, refusal))
         except errors.StorageError as refusal:
             with self._lock:
-                # Noted after the last PUT, unless the store refuses every member.
+                # The refusal is noted after the last PUT, unless the store refuses every member.
                 self._refused.append((row, _describe_refusal(row, refusal)))
                 # If no PUT has succeeded by now, the store probably refuses every member.
                 if not self._has_success and len(self._refused) >= MAX_REFUSALS:

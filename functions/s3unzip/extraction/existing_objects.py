@@ -55,8 +55,8 @@ def is_same_object(
     # The metadata of a streamed AE-2 member contains no CRC-32, so only the size can be compared.
     if stored.crc32 is None and destination.keeps_metadata:
         return True
-    # Without metadata, `stored.crc32` is computed from the file. It is None if a gzip file was
-    # replaced by a file of another format; `outcome.crc32` is never None.
+    # Without metadata, `stored.crc32` is computed from the file. If a file of another format has
+    # replaced a gzip file, the value is None and differs from `outcome.crc32`.
     return stored.crc32 == outcome.crc32
 
 
@@ -161,11 +161,11 @@ def resolve_conflict(
         if not row.member.declares_crc:
             if read_crc is None:
                 return None  # with `never`, the store then refuses the conditional write
-            row = row.with_crc(read_crc())
+            row = row.with_crc(read_crc())  # the CRC-32 that the archive does not declare
         if row.member.cipher is not None and stored.crc32 is None:
-            # A large AE-2 member was written before the CRC-32 of its content was known. Read the
-            # object to compute the CRC-32, which stays unknown if the object has been deleted in
-            # the meantime.
+            # A large AE-2 member was written before its CRC-32 was known, so the metadata contains
+            # none. Compute the CRC-32 from the object, unless the object has been deleted
+            # meanwhile.
             read = partial(read_stored, destination, row.key, is_gzip=options.as_gzip is not None)
             stored = calls.paced("get", read) or stored
     if has_content(stored, row.member, options):
@@ -201,8 +201,8 @@ def resolve_conflicts(
 
     LIST returns the sizes for a thousand keys per request. HEAD is sent only if the sizes agree, or
     if `on_conflict` is ``never``. If many other keys lie between the keys of the members, the
-    listing stops after a few pages, before it costs more than it saves. Members that later pages
-    may contain are then checked by HEAD.
+    listing stops after a few pages, before it costs more than it saves. Keys that later pages may
+    contain are then checked by HEAD.
     """
     if not rows or options.on_conflict is OnConflict.OVERWRITE:
         return {}
@@ -227,10 +227,10 @@ def _find_possible_conflicts(
     the last listed key are yielded.
     """
     by_key = sorted(rows, key=lambda row: row.key)  # code points sort in the same order as UTF-8
-    # List at most two pages more than twice the pages that the rows alone would fill. List fewer if
-    # these pages would cost more than a HEAD for each row.
-    max_pages = min(2 + 2 * len(rows) // PAGE_KEYS, len(rows) // LIST_PRICE)
-    if not max_pages:  # a single page of LIST costs more than a HEAD for each row
+    affordable_pages = len(rows) // LIST_PRICE  # more pages cost more than a HEAD for each row
+    # Allow as many other keys as there are rows, and two more pages.
+    max_pages = min(2 + 2 * len(rows) // PAGE_KEYS, affordable_pages)
+    if not max_pages:
         yield from by_key
         return
     unlisted = {row.key: row for row in by_key}

@@ -196,8 +196,8 @@ def allowed_size(run_step: Step, member: Member) -> int:
     """
     if not member.is_wrapped:
         return member.size
-    # The content of a wrapped member may exceed its declared size by `inflation` bytes for each
-    # compressed byte. If no member exceeds this ratio, the run does not exceed its limit.
+    # Above its declared size, a wrapped member may have `inflation` bytes of content for each
+    # compressed byte. If each member stays below this size, the run stays below its limit.
     return min(
         member.size + int(member.compressed_size * run_step.run.inflation),
         largest_size(member, run_step.context.policy),
@@ -320,32 +320,34 @@ def _copy_parts(
 ) -> tuple[Part, ...]:
     """Copy the data of a member from `offset` in parts, concurrently; return them in order."""
     run = attempt.run
-    # The plan found that the store can copy; a refusal may since have shown that it cannot.
+    # According to the plan, the store can copy. A later refusal may have shown that it cannot.
     if not attempt.destination.copies_from(run.source, run.pin):
         raise CopyRefusedError(f"{run.destination}: cannot copy from {run.source}")
     data_start = data.data_range.start
-    starts = list(accumulate(sizes[:-1], initial=offset))
-    # The offset of a part (`start`) is the same in the object and in the member's data.
+    # A part has the same offset in the object and in the member's data.
+    part_offsets = list(accumulate(sizes[:-1], initial=offset))
     requests = [
         partial(
             attempt.destination.copy_part,
             upload,
             number,
-            start,
+            part_offset,
             source=run.source,
             pin=run.pin,
-            span=ByteRange(data_start + start, data_start + start + size),
+            span=ByteRange(data_start + part_offset, data_start + part_offset + size),
         )
-        for number, (start, size) in enumerate(zip(starts, sizes, strict=True), first_number)
+        for number, (part_offset, size) in enumerate(
+            zip(part_offsets, sizes, strict=True), first_number
+        )
     ]
     parts = []
     with ThreadPoolExecutor(
         attempt.context.tuning.parts_in_flight, thread_name_prefix="copy"
     ) as pool:
         copied = pool.map(partial(_run_copy, attempt), requests)
-        for part, start in zip(copied, starts, strict=True):
+        for part, part_offset in zip(copied, part_offsets, strict=True):
             parts.append(part)
-            attempt.count_member_bytes(data.row.share_of_work(start, start + part.size))
+            attempt.count_member_bytes(data.row.share_of_work(part_offset, part_offset + part.size))
     return tuple(parts)
 
 
@@ -358,7 +360,7 @@ def _run_copy(attempt: TaskAttempt, request: Callable[[], Part]) -> Part:
         ThrottledError: the store throttles the copy even after the retries, but does not refuse it.
         UploadGoneError: another process aborted the upload.
     """
-    faults = 0  # number of faults of this part, without throttling
+    faults = 0  # number of faults of this part, except throttling
 
     def copy_once() -> Part:
         nonlocal faults
@@ -374,7 +376,7 @@ def _run_copy(attempt: TaskAttempt, request: Callable[[], Part]) -> Part:
 
     try:
         part = send_part(attempt, "copy", copy_once)
-    except errors.StorageError as refusal:  # streaming reports it if the archive has changed
+    except errors.StorageError as refusal:  # if the archive has changed, streaming will say so
         raise CopyRefusedError(str(refusal)) from refusal
     # VersityGW returns the checksum of the whole archive, which ends in "-3" if the archive was
     # uploaded in three parts. No store accepts such a checksum in CompleteMultipartUpload.

@@ -256,8 +256,8 @@ def make_object(
     if options.as_gzip is None:
         return decode_member(member, data, policy, opened)
     decoder = open_content(member, policy, opened, options)
-    # The arguments are evaluated in order, so decoding has set the CRC-32 and the warnings.
-    return Decoded(b"".join(decoder.decode([data])), decoder.crc32, decoder.warnings)
+    content = b"".join(decoder.decode([data]))  # also sets the CRC-32 and the warnings
+    return Decoded(content, decoder.crc32, decoder.warnings)
 
 
 def object_facts(key: str, member: Member, run: Run) -> ObjectFacts:
@@ -293,7 +293,8 @@ def with_properties(facts: ObjectFacts, properties: ObjectProperties) -> ObjectF
 
 def content_type(key: str) -> str:
     """Return the media type for the suffix of a key."""
-    stem, _, suffix = key.rpartition("/")[2].rpartition(".")
-    if not stem.strip("."):  # ".profile" has no suffix
+    file_name = key.rpartition("/")[2]
+    stem, _, suffix = file_name.rpartition(".")
+    if not stem.strip("."):  # "README" and ".profile" have no suffix
         return DEFAULT_TYPE
     return _TYPES.get(suffix.lower(), DEFAULT_TYPE)

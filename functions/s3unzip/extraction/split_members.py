@@ -1,6 +1,6 @@
 """A member that is split among several tasks: scan, link, extract in slices, finish.
 
-1. *Scan*: one task finds one segment and the last bytes of its output, while the output before the
+1. *Scan*: one task finds one segment and the last bytes of its output; the output before the
    segment is unknown. Scans run concurrently, in any order, and may be repeated: a repeated scan
    writes the same record.
 2. *Link*: when all scans are done, settling assigns each segment its window and its offset in the
@@ -77,8 +77,8 @@ _Slices = list[tuple[list[int], int]]
 def scan_member(attempt: TaskAttempt, row: PlannedMember) -> None:
     """Scan one segment and write its record.
 
-    No record is written for a segment without a boundary: linking joins it to the preceding
-    segment. No record is written either if the scan would be too long.
+    No record is written if the segment has no boundary: linking joins the segment to the preceding
+    one. No record is written for a scan that would be too long.
     """
     # Only scans need numpy, so a thread imports it while the first reads wait for S3.
     Thread(target=import_module, args=["s3unzip.deflate.boundary"], daemon=True).start()
@@ -88,9 +88,9 @@ def scan_member(attempt: TaskAttempt, row: PlannedMember) -> None:
     except MemberError:  # linking also opens the member, and reports the finding
         return
     segmentation = _segmentation_of(task, row)
-    # A scan continues through later segments that have no boundary. If the scan would cover more
-    # than half of the member, there is no record: inflating these bytes twice, first for the scan
-    # and later for a slice, would take longer than inflating the whole member once.
+    # A scan continues through later segments that have no boundary, but covers at most half of the
+    # member. The bytes of a scan are inflated again for a slice. For more than half of the member,
+    # this would take longer than inflating the whole member once.
     max_segments = max(1, segmentation.count // 2)
     segment = deflate.scan_segment(segmentation, task.part, _keep_first_read(data), max_segments)
     if segment is not None:
@@ -98,7 +98,7 @@ def scan_member(attempt: TaskAttempt, row: PlannedMember) -> None:
 
 
 def _segmentation_of(scan: Task, row: PlannedMember) -> deflate.Segmentation:
-    """Return how a member is cut into segments; any of its scan tasks determines this.
+    """Return how a member is cut into segments; `scan` is any of the member's scan tasks.
 
     All segments except the last have the same length, so segment number N begins at N times this
     length. `planning.cut` cuts a member into `scan.parts` such segments.
@@ -169,7 +169,7 @@ def _begin_slices(
 ) -> list[Task]:
     """Begin the upload of a member; return the tasks of its slices, the longest first.
 
-    `first_task` is the first of the tasks that together scanned, or will copy, the whole member.
+    `first_task` is the first of the scans or copies into which the plan has cut the member.
     `min_part` is the usual size of a part in bytes; the limits of the store may require larger
     parts.
     """
@@ -221,8 +221,9 @@ def _link_segments(run_step: Step, row: PlannedMember, first_scan: Task) -> _Sli
         DeflateError: the scanned segments do not form one stream.
         MemberError: the stream and the member differ in size.
     """
-    min_bytes = run_step.destination.part_limits.min_bytes
-    groups = _group_segments(_write_linked(run_step, row, first_scan), min_bytes)
+    groups = _group_segments(
+        _write_linked(run_step, row, first_scan), run_step.destination.part_limits.min_bytes
+    )
     total = sum(size for _, size in groups)
     # `has_size` also accepts a size that exceeds the declared one by a multiple of 4 GiB.
     if not row.member.has_size(total) or total > allowed_size(run_step, row.member):
@@ -267,8 +268,8 @@ def _write_linked(
     def read_scan(number: int) -> deflate.ScannedSegment | None:
         record = run_step.records.find_segment(index, number, "scanned")
         try:
-            return deflate.ScannedSegment.from_bytes(record or b"")  # b"" also raises an error
-        # Missing or damaged: linking fails, unless the scan of an earlier segment covers this one.
+            return deflate.ScannedSegment.from_bytes(record or b"")  # a missing record is damaged
+        # Linking then fails, unless the scan of an earlier segment covers this one.
         except DeflateError:
             return None
 
@@ -325,7 +326,8 @@ def _inflate_slice(attempt: TaskAttempt, row: PlannedMember) -> Iterator[bytes]:
 def _stream_task(first_task: Task, row: PlannedMember) -> Task:
     """Return the task that streams a member whose segments or slices are incomplete.
 
-    `first_task` is one of the tasks into which the member was split, all of about the same length.
+    `first_task` is the first of the tasks into which the member was split; all of these tasks take
+    about the same time.
     """
     return Task(
         id=f"stream-{row.member.index:08d}",

@@ -6,7 +6,7 @@ Rules:
   that an earlier attempt recorded. An attempt ends if another attempt has written a complete
   record.
 * Before an attempt ends, for whatever reason, its outcomes are recorded.
-* A task begins only if no stop of the run is on record. If a fault affects the whole run, the
+* Once the stop of a run is on record, no task begins. If a fault affects the whole run, the
   attempt records it as the stop.
 """
 
@@ -113,13 +113,12 @@ def _do_remaining(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
         else:
             for row in remaining:  # the only member, or none if that member has an outcome
                 extract(attempt, row)
-    except RUN_FAULTS:  # these stop the run, whichever task raises them
+    except RUN_FAULTS:  # these errors stop the run, whichever task raises them
         raise
     except errors.StorageError as refusal:
-        # For a batch, raise an error in `RUN_FAULTS`.
-        if is_batch and isinstance(refusal, errors.UnsupportedError):
-            raise errors.StoreLacksError(str(refusal)) from refusal
-        if is_batch:
+        if is_batch:  # raise an error in `RUN_FAULTS`, to stop the run
+            if isinstance(refusal, errors.UnsupportedError):
+                raise errors.StoreLacksError(str(refusal)) from refusal
             raise errors.StoreRefusesError(str(refusal)) from refusal
         for row in remaining:
             attempt.note_failed(row, row.finding(refusal.reason, str(refusal)))

@@ -221,8 +221,9 @@ def cut_evenly(size: int, parts: int) -> list[int]:
 
 def parts_at_once(part_size: int, tuning: Tuning) -> int:
     """Return the number of parts in flight that fit into the memory that the settings allow."""
-    budget = tuning.part_bytes * tuning.parts_in_flight
-    return max(1, min(tuning.parts_in_flight, budget // part_size))
+    return max(
+        1, min(tuning.parts_in_flight, tuning.part_bytes * tuning.parts_in_flight // part_size)
+    )
 
 
 def combine_parts(parts: Iterable[Part]) -> tuple[int, int] | None:
@@ -277,8 +278,9 @@ def upload_parts(
         offset: offset of the first part in the object.
     """
     tuning = run_step.context.tuning
-    # Only an empty member has a part of 0 bytes. If the member's data does inflate to some bytes,
-    # they are cut into parts like those of other members, and the checks find the fault.
+    # Only a member that is declared as empty has a part of 0 bytes. If the data of the member still
+    # inflate to some bytes, these bytes are cut into parts of the usual size, and the checks find
+    # the fault.
     sizes = [size or tuning.part_bytes for size in sizes]
     at_once = parts_at_once(max(sizes), tuning)
     pending: deque[Future[Part]] = deque()
