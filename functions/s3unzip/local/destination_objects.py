@@ -66,9 +66,9 @@ def check_destination(request: Request, reading: Reading, context: Context) -> N
     if request.options.as_gzip is not None:  # a gzip file is about as large as the compressed data
         size = reading.index.selected.compressed_size
     rule = request.after_success
-    # Some warnings concern names that refer to the same file on some disks. A lenient run keeps
-    # only the last member with such a name, unless the run then deletes the archive, which is the
-    # only copy of the other members.
+    # `check_ready` raises an error for warnings about names that are one name on the disk. Without
+    # these warnings, the last member with such a name replaces the others. Only a lenient run
+    # accepts this, and only if it does not delete the archive afterwards.
     keeps_last = request.options.lenient and (rule is None or rule.action is SourceAction.TAG)
     destination.check_ready(size, {} if keeps_last else reading.index.warnings)
 
@@ -96,8 +96,8 @@ def preview_run(
         request: archive, destination and options.
         context: the context of this process.
         warn: called with a sentence for each glob that matches no member.
-        delete_extra: whether to also yield the extra objects to delete. They are left out if a
-            member fails or is refused.
+        delete_extra: whether to also yield the extra objects to delete. No extra object is yielded
+            if a member fails or is refused.
     """
     check_options(request.options, request.destination)
     calls = context.calls()
@@ -186,7 +186,7 @@ def _is_linked(folder: str, root: str) -> bool:
 
     Runs do not follow symbolic links below the destination.
     """
-    depth = f"{folder}/".count("/", len(root))  # number of folders between `root` and the member
+    depth = f"{folder}/".count("/", len(root))  # folders below `root`
     return any(map(Path.is_symlink, Path(folder, "member").parents[:depth]))
 
 
@@ -199,7 +199,7 @@ def _is_blocked(path: str) -> bool:
     try:
         return S_ISDIR(Path(path).lstat().st_mode)
     except OSError as error:
-        return isinstance(error, NotADirectoryError)
+        return isinstance(error, NotADirectoryError)  # a missing file or folder is no obstacle
 
 
 def check_safe_to_delete(
@@ -251,9 +251,9 @@ def clear_extra(
 
     Args:
         report: the report of the run. Nothing is deleted if its verdict is not COMPLETED.
-        context: the context of this process. Its requests are added to the report.
-        confirm: called with the extra objects, sorted by key; nothing is deleted unless it returns
-            True. It is not called if there are no extra objects.
+        context: the context of this process. The requests of this call are added to the report.
+        confirm: called with the extra objects, sorted by key, if there are any. If `confirm`
+            returns False, nothing is deleted.
     """
     if report.verdict is not Verdict.COMPLETED:
         return report

@@ -120,8 +120,8 @@ class Machine:
         tail = read_tail(context.stores.source(request.source), request.source, context, calls)
         sign_in(self._config, request.destination)
         self.progress.phase("plan")
-        # A web server might not report when the archive was modified. The id of an earlier run of
-        # this version then differs only in the time. Use that time, so that both ids are the same.
+        # A web server might not report when the archive was modified. In this case, use the time in
+        # the id of an earlier run of this version, so that both runs have the same id.
         if tail.modified is None:
             recorded_time = find_latest_time(
                 self._config.work, run_id(request, tail.pin, modified=None)
@@ -157,7 +157,6 @@ class Machine:
         records.delete_records()
 
     def _check_cost(self, request: Request, reading: Reading, max_cost: float) -> None:
-        """Raise `BudgetError` if the estimated cost of a run exceeds `max_cost` dollars."""
         from s3unzip.estimate import check_budget, estimate  # noqa: PLC0415 - rarely needed
 
         tasks = preview_tasks(request, reading, self.context)
@@ -190,8 +189,8 @@ class Machine:
             forget_lost(run_step, self._home)
             note_start(self._home, run)
         except UnreadableRecordError as damage:
-            # Without all records, the lost members cannot be determined. This report of the damage
-            # makes `loop.resume` plan the run again and extract all its members.
+            # If a record is damaged, the lost members cannot be determined. This report of the
+            # damage makes `loop.resume` plan the run again and extract all its members.
             run_step.records.store.delete([REPORT])
             run_step.records.put_report(
                 report_unplanned(
@@ -301,7 +300,7 @@ class Machine:
         if latest.report is not None and records.find_plan() is None:
             return latest.report  # the archive was refused
         run = records.require_plan().run
-        first_round = latest.next.round  # not 0 if the run was resumed
+        first_round = latest.next.round  # above 0 if the run was resumed
         context.stores.end_startup()
         started = context.clock.now()
         try:
@@ -333,7 +332,6 @@ class Machine:
     def _do_round(
         self, run: Run, state: Next, records: RunRecords, *, is_first: bool
     ) -> loop.StepResult:
-        """Perform the tasks of a round, and settle it."""
         # The tasks of a large round are not in `state`, but in the round's record.
         tasks = state.tasks or list(records.read_round(state.round))
         has_scans = any(task.kind is TaskKind.SCAN for task in tasks)

@@ -23,7 +23,7 @@ from s3unzip.printable import printable
 LOG_LEVEL = "S3UNZIP_LOG_LEVEL"  # inherited by worker processes
 TRIM_THRESHOLD = -1  # M_TRIM_THRESHOLD in malloc.h
 MMAP_THRESHOLD = -3  # M_MMAP_THRESHOLD in malloc.h
-LARGE = 4 * 1024**2  # in bytes; smaller buffers are too frequent to make a system call for each
+LARGE = 4 * 1024**2  # in bytes; for each smaller buffer, a system call would take too long
 MAX_KEPT = 64 * 1024**2  # maximum number of free bytes at the top of a heap
 
 

@@ -1,4 +1,4 @@
-"""Resume a run into a folder after its program was killed, or after a power failure.
+"""Resume a run that extracts to a folder, after its program was killed or the power failed.
 
 The rules:
 

@@ -54,7 +54,8 @@ LOCK = "lock"
 BOOT = "boot"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
-DAY_FOLDER = re.compile(r"\d{4}-\d\d-\d\d")  # contains runs of archives last modified on that day
+# The folder of a day contains the runs of the archives that were last modified on that day.
+DAY_FOLDER = re.compile(r"\d{4}-\d\d-\d\d")
 TRIES = 5  # maximum number of tries to lock a run
 PAUSE = 0.02  # seconds between two tries
 ENDED = "ENDED"  # state of a run that no process is working on
@@ -80,9 +81,9 @@ def lock_run(home: str, run: str) -> BufferedWriter:
         for _ in range(TRIES):
             with _explaining_records(folder), suppress(BlockingIOError):
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if not os.fstat(file.fileno()).st_nlink:  # `prune` has removed the file meanwhile
+                if os.fstat(file.fileno()).st_nlink == 0:  # `prune` has just removed the file
                     return lock_run(home, run)
-                closing.pop_all()  # the caller closes the file
+                closing.pop_all()  # keeps the file open for the caller
                 return file
             time.sleep(PAUSE)
     raise UsageError(
@@ -92,7 +93,7 @@ def lock_run(home: str, run: str) -> BufferedWriter:
 
 @contextmanager
 def _explaining_records(folder: Path) -> Iterator[None]:
-    """Translate any `OSError`; suggest keeping the records elsewhere if that would help."""
+    """Translate an `OSError`; suggest another folder for the records if this would help."""
     try:
         yield
     except OSError as error:
@@ -178,13 +179,13 @@ def _scan(folder: str) -> list[os.DirEntry[str]]:
 
 
 def find_latest_time(home: Location, run: str) -> float | None:
-    """Return the time in the id of the latest run whose id differs from `run` at most in the time.
+    """Return the time in the id of the latest run whose id equals `run` in all but the time.
 
     The time is in Unix seconds. Returns None if there is no such run.
     """
-    return next(  # `known_runs` begins with the run that changed last
-        (time_of_run(other) for other in known_runs(home) if other[STEM_AT:] == run[STEM_AT:]), None
-    )
+    equal_runs = (other for other in known_runs(home) if other[STEM_AT:] == run[STEM_AT:])
+    # `known_runs` begins with the run that changed last.
+    return next(map(time_of_run, equal_runs), None)
 
 
 def runs_of_archive(home: Location, source: Location) -> list[str]:
@@ -221,7 +222,7 @@ class OpenUploads(UploadNotes):
         return owner != run and is_at_work(self._home, owner)
 
     def _path_of(self, upload_id: str) -> Path:
-        """Return the path of an upload's file, whose name is a hash: an id can be too long."""
+        """Return the path of an upload's file, whose name is a hash: ids can be too long."""
         return Path(self._home, "uploads", hashlib.sha256(upload_id.encode()).hexdigest()[:32])
 
 
@@ -304,7 +305,7 @@ class LocalRuns(RunList):
         return RUNNING if is_at_work(self.work_location.key, run) else ENDED
 
     def stop(self, run: str) -> bool:
-        """Stop the run and wait for it to end; return whether the stop ended it.
+        """Stop the run and wait until it has ended; return whether it ended because of the stop.
 
         The process that works on the run reads the recorded stop, lets its workers write their
         outcomes, and writes the report. If the report was already written, the stop ends the

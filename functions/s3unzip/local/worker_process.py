@@ -104,10 +104,9 @@ class WorkerProcess:
                 finally:
                     os.close(workers_end)
                 _send(self._process, self._open_context)
-            messages = cast("BinaryIO", self._process.stdout)
             _send(self._process, (run, task))
             while True:
-                yield pickle.load(messages)  # noqa: S301 - our own data
+                yield pickle.load(cast("BinaryIO", self._process.stdout))  # noqa: S301 - our own data
 
     def _send_keys(self, request: KeysRequest) -> None:
         """Send the process the access keys that it asks for, or the error if there are none."""
@@ -121,7 +120,6 @@ class WorkerProcess:
             _send(cast("subprocess.Popen[bytes]", self._process), answer)
 
     def _explain_death(self) -> str:
-        """Return the text in `DEATHS` for the process's exit code; empty if there is none."""
         if self._process is None:  # the process could not be started
             return ""
         with contextlib.suppress(subprocess.TimeoutExpired):

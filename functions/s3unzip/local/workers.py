@@ -180,7 +180,6 @@ class Workers:
         return pending.ending_fault or pending.deferred_fault or pending.memory_fault
 
     def _show_recorded(self, records: RunRecords, tasks: Sequence[Task], *, new_run: bool) -> None:
-        """Show the counts of all tasks on record."""
         recorded_ids = set(records.recorded_task_ids()) - {PLAN_TASK}
         reports = filter(None, map_ahead(records.find_task_report, recorded_ids, READERS))
         self._tally.note_recorded(count_progress(reports, tasks), new_run=new_run)
@@ -286,7 +285,7 @@ class _PendingTasks:
     def __init__(self, tasks: Sequence[Task], *, max_faults: int) -> None:
         # In reverse order, because `take` pops the last task; None after `drop`.
         self._tasks: list[Task] | None = list(reversed(tasks))
-        self._max_faults = max_faults  # number of consecutive faults that end the run
+        self._max_faults = max_faults  # this many consecutive faults end the run
         self._faults = 0  # number of consecutive faults
         self._deaths = 0  # number of consecutive worker deaths
         self._lock = threading.RLock()  # `note_end` calls `drop`
@@ -330,10 +329,11 @@ class _PendingTasks:
                 self._deaths += 1
                 if self._tasks is not None:  # unless the tasks were dropped
                     self._tasks.append(task)
-            elif not end.lost:  # a lost attempt does not mean that the store failed
+            elif end.lost:  # memory ran out, but the store has not failed
+                if not self._has_ended_task:
+                    self.memory_fault = error
+            else:
                 self._faults += 1
-            elif not self._has_ended_task:  # memory ran out before any task ended
-                self.memory_fault = error
             if self._deaths > MAX_DEATHS or self._faults >= self._max_faults or error.is_down:
                 self.ending_fault = error
                 self.drop()
