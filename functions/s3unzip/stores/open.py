@@ -184,9 +184,10 @@ class OpenedStores:
                 raise UsageError(f"{location}: a destination must be an s3:// URL or a path")
 
     def run_store(self, run: str, calls: Calls | None = None) -> ObjectRunStore:
-        """Return the run store of one run; its calls go through `calls` or, if None, a new `Calls`.
+        """Return the run store of one run, which sends its requests through `calls`.
 
-        Requests for records are not paced, so a new `Calls` needs no limit (`at_once`).
+        If `calls` is None, a new `Calls` is created. The limit `at_once` does not matter, because
+        requests for records are not paced.
         """
         work = self._config.work
         key = work.key
@@ -209,7 +210,8 @@ class OpenedStores:
                 from s3unzip.stores.folder import FolderDestination
 
                 folder = FolderDestination(home.key, private=True)
-                # Files need no requests, so `calls` is not used: its counts are reported.
+                # Files need no requests. `calls` is not used, because its counts are reported as
+                # requests.
                 uncounted = Calls(Clock(), 0.0, at_once=1)
                 return ObjectRunStore(home, FileSource(), folder, uncounted)
             case _:
@@ -223,7 +225,8 @@ class OpenedStores:
         key = _session_key(access)
         with self._lock:
             if key not in self._sessions:
-                option = "--endpoint-url"  # named in the advice for an unreachable server
+                # The advice for an unreachable server names this option.
+                option = "--endpoint-url"
                 is_destination = key == _session_key(self._config.at_destination())
                 if is_destination and self._config.destination_endpoint_url is not None:
                     option = "--dest-endpoint-url"
@@ -301,7 +304,7 @@ def _traced(adapter: T, texts: Mapping[str, str], root: str = "") -> T:
 
 
 def _log_calls(method: Callable[..., Any], text: str, root: str) -> Callable[..., Any]:
-    """Return a method that logs its calls; a generator is logged when it ends.
+    """Return a method that calls `method` and logs when the call, or its generator, has ended.
 
     Args:
         text: format string of the message. Its fields are `root` and the parameters of the method.
@@ -330,7 +333,7 @@ def _log_calls(method: Callable[..., Any], text: str, root: str) -> Callable[...
 @contextmanager
 def _logged(request: str) -> Iterator[None]:
     began = time.monotonic()
-    status = "ok"  # also if the consumer closes a stream early
+    status = "ok"  # does not change if the consumer closes a stream early
     try:
         yield
     except S3UnzipError as error:

@@ -41,7 +41,7 @@ Store = Literal["source", "destination", "work"]
 
 
 class Clock:
-    """The current time, sleeps that `stop` can end, and the remaining time of the worker.
+    """Tells the time and the remaining time of the worker, and waits; `stop` ends each wait.
 
     Args:
         clock: source of the time. Defaults to the clock of the machine.
@@ -49,8 +49,8 @@ class Clock:
             `clock` is given.
 
     Attributes:
-        now: function that returns the Unix time in seconds. It is an attribute because a method is
-            slower, and the time is read ten times for each member.
+        now: function that returns the Unix time in seconds. A method would be slower than this
+            attribute, and the time is read ten times for each member.
     """
 
     def __init__(
@@ -59,9 +59,10 @@ class Clock:
         remaining: Callable[[], float] = lambda: math.inf,
     ) -> None:
         self._clock = clock
-        self._remaining = remaining
-        self.now = time.time
-        if clock is not None:  # `clock` overrides `remaining`
+        if clock is None:
+            self._remaining = remaining
+            self.now = time.time
+        else:
             self._remaining = clock.remaining
             self.now = clock.now
         self._stopped = threading.Event()
@@ -120,10 +121,10 @@ class Tail(NamedTuple):
     refusal: Finding | None = None  # reason why parts of a split archive could not be joined
 
     def locate_directory(self, policy: Policy) -> Reads[DirectoryLocation]:
-        """Yield ranges to read, most of them in `data`; return the location of the directory.
+        """Yield ranges to read, which are usually in `data`; return the directory's location.
 
         Raises:
-            RejectedError: the archive has no central directory, a broken one, or two of them.
+            RejectedError: the archive has no valid central directory, or has two directories.
         """
         return locate_directory(
             self.pin.size, policy, Disks([part.size for part in self.pin.parts or ()])
@@ -138,14 +139,14 @@ class Tail(NamedTuple):
 
         def read(want: ByteRange) -> bytes:
             if want.start < start:
-                raise EOFError
+                raise EOFError  # the range begins before the tail
             return self.data[want.start - start : want.stop - start]
 
         try:
-            location = drive(self.locate_directory(policy), read)  # `read` serves its ranges
-        except EOFError:  # the search needs bytes before the tail
+            location = drive(self.locate_directory(policy), read)
+        except EOFError:
             return None
-        except RejectedError:  # planning finds the same error and reports it
+        except RejectedError:  # the planner will report this error
             return 0
         if location.start < start:
             return None
@@ -170,16 +171,15 @@ class PinnedArchive:
     def __init__(
         self, readers: Sequence[RangeReader], sizes: Sequence[int], tail: bytes = b""
     ) -> None:
-        stops = list(accumulate(sizes))  # the last stop is the size of the archive
-        starts = [0, *stops[:-1]]
+        starts = [0, *accumulate(sizes[:-1])]
+        # A range beyond the end of the archive is requested from the last part, so that the store
+        # refuses the range.
+        stops = [*starts[1:], sys.maxsize]
+        self._parts = list(zip(readers, map(ByteRange, starts, stops), strict=True))
         self._tail = memoryview(tail)
         self._tail_start = sys.maxsize  # no bytes are in memory
         if tail:
-            self._tail_start = stops[-1] - len(tail)
-        # A range beyond the end of the archive is requested from the last part, so that the store
-        # refuses it.
-        stops[-1] = sys.maxsize
-        self._parts = list(zip(readers, map(ByteRange, starts, stops), strict=True))
+            self._tail_start = sum(sizes) - len(tail)
         self._lock = threading.Lock()
         self.bytes_read = 0
 
@@ -188,7 +188,7 @@ class PinnedArchive:
         return want.start >= self._tail_start
 
     def stream(self, want: ByteRange) -> Iterator[Buffer]:
-        """Yield bytes from the beginning of `want`, using one request, or none for bytes in memory.
+        """Yield bytes from the beginning of `want`, from memory or with a single request.
 
         The bytes stop at the end of `want`, at the end of the part (one object of a split archive),
         or where the tail in memory begins, whichever comes first. The caller must call this method
@@ -251,8 +251,8 @@ class Destination(Protocol):
     """A bucket or a folder to which members are written.
 
     A key is a complete key in the bucket, or the absolute path of a file. Each adapter is a
-    subclass. An adapter with nothing to check or to close inherits the first three methods. An
-    adapter that cannot copy parts inherits `copies_from` and `copy_part`.
+    subclass. An adapter with nothing to check or to close inherits `check_reachable`, `check_ready`
+    and `release`. An adapter that cannot copy parts inherits `copies_from` and `copy_part`.
     """
 
     # If True, `head` returns the CRC-32 that was stored with the object. If False, `head` reads the
@@ -268,8 +268,9 @@ class Destination(Protocol):
     def check_ready(self, size: int, warnings: Collection[str] = ()) -> None:
         """Raise an error if files cannot be created, or if `size` bytes in total do not fit.
 
-        With the warning case-collision or unicode-collision, some keys differ only in case or in
-        Unicode form. Raise an error if two such keys would be the same file. Send no request.
+        If `warnings` contains case-collision or unicode-collision, the archive has keys that differ
+        only in case or in Unicode form. In this case, also raise an error if two such keys would be
+        the same file. Send no request.
         """
         return
 
@@ -311,7 +312,7 @@ class Destination(Protocol):
         """Yield the bytes of an object in pieces; with `span`, only bytes [start, stop)."""
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Delete 1 to 1,000 objects. They are records of runs or extra objects, never members."""
+        """Delete 1 to 1,000 objects: records of runs or extra objects, but never members."""
 
     def create_upload(self, key: str, facts: ObjectFacts) -> str:
         """Begin a multipart upload, and return its id."""

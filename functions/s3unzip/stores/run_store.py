@@ -104,15 +104,16 @@ class ObjectRunStore:
     def create(self, name: str, body: bytes) -> None:
         """Write a small object, or raise `ConflictError` if the object exists.
 
-        If several writers call this method at once, at most one of them succeeds. A writer whose
-        first response is lost also gets a `ConflictError`, because its retry finds its own object.
+        If several writers call this method at once, at most one of them succeeds. If the response
+        to the successful writer is lost, this writer tries again, finds its own object, and gets a
+        `ConflictError`.
         """
         self._put(name, body, if_absent=True)
 
     def replace(self, name: str, old: bytes, new: bytes) -> None:
-        """Replace the bytes `old` of a small object with `new`.
+        """Write the bytes `new` to a small object that contains the bytes `old`.
 
-        Raises `ConflictError` if the object is missing or contains bytes other than `old`.
+        Raises `ConflictError` if the object is missing or contains other bytes.
         """
         key = self._home.key + name
         # If the object changes after this HEAD, its ETag changes, and S3 refuses the PUT.
@@ -123,7 +124,7 @@ class ObjectRunStore:
             self._send(
                 "put", partial(self._store.replace, key, new, _facts_of(name), etag=stored.etag)
             )
-        except NotFoundError as error:
+        except NotFoundError as error:  # the object was deleted after the HEAD
             raise ConflictError(f"{key}: it is gone") from error
 
     def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
@@ -152,7 +153,8 @@ class ObjectRunStore:
     def stream(self, name: str) -> Iterator[bytes]:
         """Yield the object in pieces; if a large body is cut short, request the rest of it."""
         location = replace(self._home, key=self._home.key + name)
-        # One request returns the version and the last `PART` bytes. Most records are no larger.
+        # One request returns the version and the last `PART` bytes, which are the whole record in
+        # most cases.
         tail = read_end(self._source, location, self._calls, PART, store="work")
         # Reading by version id requires an additional permission, and the ETag is enough to pin the
         # object.
@@ -186,17 +188,18 @@ class ObjectRunStore:
         """
         attempt_numbers = count(1)
 
-        def complete_once() -> None:  # sends one attempt
+        def complete_once() -> None:
             is_first = next(attempt_numbers) == 1
             try:
                 self._store.complete_upload(upload, parts, if_absent=False)
             except (NotFoundError, UnconfirmedError) as error:
+                # If the first attempt finds no upload, no attempt has completed the upload.
                 if is_first and isinstance(error, NotFoundError):
-                    raise  # no earlier attempt can have completed the upload
+                    raise
                 count_request("head")
                 stored = self._store.head(upload.key)
                 if stored is None or stored.size != size:
-                    raise  # otherwise, an attempt has completed the upload
+                    raise
 
         self._send("complete", complete_once)
 
@@ -232,7 +235,7 @@ class MemoryRunStore:
             return data
         start, stop = span
         if stop > len(data) and start < stop:  # an empty range is valid at any offset
-            raise UnreadableRecordError(f"{name}: it ends before byte {stop:,}")
+            raise UnreadableRecordError(f"{name}: the object ends before byte {stop:,}")
         return data[start:stop]
 
     def stream(self, name: str) -> Iterator[bytes]:
