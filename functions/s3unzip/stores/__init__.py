@@ -21,7 +21,7 @@ class Stores(Protocol):
     """Opens the right adapter for a location."""
 
     def end_startup(self) -> None:
-        """From now on, retry requests to an unreachable server: each server has responded once."""
+        """Note that each server has responded; if one is unreachable later, retry requests."""
 
     def source(self, location: Location) -> Source:
         """Return the adapter that reads `location`."""

@@ -99,8 +99,8 @@ def parse_location(text: str) -> Location:
     scheme, separator, path = text.partition("://")
     scheme = scheme.lower()
     if not separator:
-        # Text that looks like a malformed URL is never treated as a path, but ./s3:/a is. For the
-        # ARN of an access point, only a lookahead matches, so the advice contains the whole ARN.
+        # Text that looks like a malformed URL is never treated as a path; users can write ./s3:/a.
+        # The ARN of an access point matches an empty prefix, so the advice contains the whole ARN.
         wrong_prefix = re.match(r"(?i)(s3:/?|s3//|arn:aws[a-z-]*:s3:::|(?=arn:aws))(?=[^/])", text)
         if wrong_prefix is not None:
             raise UsageError(
@@ -145,12 +145,12 @@ def split_bucket(path: str) -> tuple[str, str]:
     """
     arn = re.match(_ARN, path)
     if arn is not None and arn.group("service", "region", "account") == ("s3", "", ""):
-        path = arn["resource"]  # of a bucket or an object: BUCKET or BUCKET/KEY
+        path = arn["resource"]  # the ARN of a bucket or an object ends in BUCKET or BUCKET/KEY
     elif arn is not None:
         point = re.match(_ACCESS_POINT, arn["resource"])
         if point is not None:
             return f"{path[: arn.start('resource')]}accesspoint:{point['name']}", point["key"] or ""
-    bucket, _, key = path.partition("/")  # `parse_location` refuses the other ARNs
+    bucket, _, key = path.partition("/")  # `parse_location` refuses all other kinds of ARNs
     return bucket, key
 
 
@@ -159,13 +159,11 @@ def _check_bucket(text: str, bucket: str) -> None:
     unsupported_kind = next(
         (kind for suffix, kind in OTHER_BUCKETS.items() if bucket.endswith(suffix)), None
     )
-    arn = re.match(_ARN, bucket)
-    if arn is not None:
-        # Without a region, it is a multi-Region access point: `split_bucket` replaces bucket ARNs.
-        if not arn["region"]:
-            unsupported_kind = OTHER_BUCKETS[".mrap"]
-        elif unsupported_kind is None:
-            unsupported_kind = OTHER_ARNS.get(arn["service"])
+    arn = re.match(_ARN, bucket)  # not the ARN of a bucket, which `split_bucket` replaces
+    if arn is not None and not arn["region"]:  # a multi-Region access point
+        unsupported_kind = OTHER_BUCKETS[".mrap"]
+    elif arn is not None and unsupported_kind is None:
+        unsupported_kind = OTHER_ARNS.get(arn["service"])
     if unsupported_kind is not None:
         raise UsageError(
             f"{text}: {unsupported_kind} is not supported: use a general purpose bucket, or an "
@@ -210,12 +208,12 @@ def check_endpoint(url: str, name: str = "--endpoint-url") -> None:
             parts.scheme in {"http", "https"}
             and parts.hostname
             and re.fullmatch(r"[a-z0-9._:-]+", parts.hostname)
-            # A name that ends in a number must be an IPv4 address: `inet_aton` refuses others.
+            # A name that ends in a number must be an IPv4 address, which `inet_aton` checks.
             and (
                 not re.match(r"([^:]*\.)?[0-9]+\.?\Z", parts.hostname)
                 or socket.inet_aton(parts.hostname)
             )
-            # A label with this prefix must be the Punycode of a lower-case, non-ASCII name.
+            # A label that begins with xn-- must be the Punycode of a lower-case, non-ASCII name.
             and all(
                 label.isprintable() and not label.isascii() and label == label.lower()
                 for encoded in re.findall(r"(?<![^.])xn--([^.]*)", parts.hostname)
@@ -312,13 +310,13 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
         str | None,
         RunOption("--profile TEXT", "Profile of ~/.aws/config.", HelpSection.STORES),
     ] = None
-    # Where requests put the bucket name: "path" or "virtual" (the host name). None means the value
-    # in AWS's configuration file or "auto", as in boto3: virtual for AWS, path for other servers.
+    # The bucket name is in the path or in the host name ("virtual"). Without a value here and in
+    # AWS's configuration file, boto3's rule applies: virtual for AWS, path for other servers.
     addressing_style: Annotated[
         Annotated[str, Meta(pattern="^(path|virtual|auto)?$")] | None,
         RunOption(
             "--addressing-style <path|virtual>",
-            "Where requests put the bucket: in the path or in the host name.",
+            "Put the bucket's name in the path or in the host name.",
             HelpSection.STORES,
         ),
     ] = None
@@ -382,7 +380,7 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
         return 0.0
 
     def at_destination(self) -> Self:
-        """Return the settings for a source at the destination; a second call changes nothing."""
+        """Return a copy in which the destination's settings are in the fields of the source."""
         return replace(
             self,
             endpoint_url=self.destination_endpoint_url or self.endpoint_url,
@@ -414,12 +412,13 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
 
         A command in the same environment needs options only for the remaining values.
         """
+        # `next` returns the value of the first variable that is set, or None.
         from_variables = [
             field_name
             for field_name, variables in VARIABLES.items()
             if getattr(self, field_name) == next(filter(None, map(os.environ.get, variables)), None)
         ]
-        return replace(self, **dict.fromkeys(from_variables))  # resets these fields to None
+        return replace(self, **dict.fromkeys(from_variables))  # these fields become None
 
     def command_options(self) -> list[str]:
         """Return the command-line options for reaching the same stores."""

@@ -63,7 +63,7 @@ def translate_error(error: OSError, path: str) -> errors.S3UnzipError:
     kind, text = KINDS.get(
         error.errno or 0, (errors.ServiceFaultError, error.strerror or str(error))
     )
-    if text == FILE_IN_THE_WAY:  # name that file, which may be a parent of `path`
+    if text == FILE_IN_THE_WAY:
         path = _file_in_the_way(path)
     return kind(f"{path}: {text}")
 
@@ -78,7 +78,7 @@ def explaining(path: str) -> Iterator[None]:
 
 
 def _file_in_the_way(path: str) -> str:
-    """Return the shortest leading part of `path` that is a file, or `path` if none is."""
+    """Return the file at `path` or at one of its parents, or `path` if there is no such file."""
     whole = Path(path)
     for part in (*reversed(whole.parents), whole):
         if os.path.lexists(part) and not part.is_dir():
@@ -118,15 +118,17 @@ def _near_names(path: Path) -> str:
 def make_folders(path: Path, mode: int) -> None:
     """Make a folder and any missing parent folders, each with `mode`.
 
-    The mode of an existing folder is changed only to a private one (0700), and only if the folder
-    belongs to this user and others can access it. Existing parent folders keep their modes, because
+    If `mode` is 0700, an existing folder also gets this mode, unless only its owner can access the
+    folder or the folder belongs to another user. Existing parent folders keep their modes, because
     they may be ``/tmp`` or folders of other users.
     """
     if not path.is_dir():
-        above = itertools.takewhile(lambda parent: not parent.is_dir(), path.parents)
-        for missing in (*reversed(list(above)), path):
+        missing = list(
+            itertools.takewhile(lambda folder: not folder.is_dir(), (path, *path.parents))
+        )
+        for folder in reversed(missing):
             with suppress(FileExistsError):
-                missing.mkdir(mode)
+                folder.mkdir(mode)
     elif mode == PRIVATE:
         facts = path.stat()
         if facts.st_mode & 0o077 and facts.st_uid == os.geteuid():
@@ -184,10 +186,10 @@ class BinaryReader(Protocol):
     """The methods of a seekable binary file that are needed to read an archive."""
 
     def seek(self, offset: int, whence: Literal[0, 1, 2] = ..., /) -> int | None:
-        """Move to `offset`; return the new position, or None (`mmap` before Python 3.13)."""
+        """Move to `offset`; return the new position or None. Before 3.13, `mmap` returns None."""
 
     def tell(self) -> int:
-        """Return the position from the start of the file; called if `seek` returned None."""
+        """Return the position from the start of the file, if `seek` has returned None."""
 
     def read(self, size: int = ..., /) -> bytes:
         """Return up to `size` bytes."""
@@ -208,12 +210,14 @@ class ReaderSource(Source):
     def stat(self, location: Location) -> Tail:  # noqa: ARG002 - there is only one archive
         """Return a tail without bytes that pins only the size, because a reader has no version."""
         with self._lock:
-            try:  # `seek` of some readers returns None
-                return Tail(b"", Pin(self._reader.seek(0, os.SEEK_END) or self._reader.tell()))
+            try:
+                # Some readers return None from `seek`.
+                size = self._reader.seek(0, os.SEEK_END) or self._reader.tell()
             except (OSError, ValueError) as error:
                 raise errors.StorageError(
                     f"{self.location.key}: the reader cannot seek: {error}"
                 ) from error
+        return Tail(b"", Pin(size))
 
     def stream(self, location: Location, pin: Pin, want: ByteRange) -> Iterator[Buffer]:  # noqa: ARG002 - required by the interface
         """Yield the bytes of `want` as the reader returns them, at most one MiB at a time."""

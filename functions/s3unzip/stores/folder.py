@@ -9,8 +9,8 @@ Rules:
   offsets, in any order, and possibly more than once.
 * A temporary file grants no more rights than the member: it is created with the mode of the member,
   and the system clears the bits set in the umask.
-* In S3, the time and mode of a member are metadata. Here, they become those of the file. The CRC-32
-  is computed from the bytes.
+* In S3, the time and mode of a member are metadata. In a folder, they are the time and mode of the
+  file. The CRC-32 of a file is computed from its bytes.
 * Files are created, renamed and deleted relative to folders that `open_folders` keeps open, because
   a path may lead elsewhere after it was checked. A variable must refer to the open folder until the
   system call returns, because a folder without references is closed.
@@ -56,14 +56,14 @@ from s3unzip.stores.ports import (
 
 OWN = ".s3unzip-"  # temporary files have this prefix; members may not have it
 NOTE = ".note"  # suffix of the temporary file with the key and facts of an upload
-# For each warning: two endings that some disks treat as equal, and what these disks ignore.
+# By warning: two endings of names that are equal on some disks, and the difference between them.
 COLLISIONS = {
     "case-collision": ("a", "A", "upper and lower case"),
     "unicode-collision": ("\u00e9", "e\u0301", "the Unicode form of names"),
 }
 _FILE_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
 _NEW_FLAGS = os.O_CREAT | os.O_EXCL | os.O_WRONLY | _FILE_FLAGS
-# If opening a name fails with one of these errors, the name is not that of a regular file.
+# Opening a file fails with one of these errors if no regular file has the name.
 _NO_FILE: dict[int | None, str] = {
     errno.ELOOP: "not a file",  # a symbolic link
     errno.ENXIO: "not a file",  # a socket or a FIFO
@@ -76,8 +76,7 @@ _NO_FILE: dict[int | None, str] = {
 class FolderDestination(Destination):
     """A folder below which members are written; threads and processes may share it.
 
-    A key is an absolute path, so it identifies a file as a key in S3 identifies an object of its
-    bucket.
+    A key is the absolute path of a file.
 
     Args:
         root: absolute path of the folder. Symbolic links in this path are followed.
@@ -135,7 +134,7 @@ class FolderDestination(Destination):
         if not stat.S_ISREG(os.fstat(file).st_mode):
             os.close(file)
             raise errors.NotFoundError(f"{key}: not a file")
-        return FileIO(file)  # reads, and owns the descriptor with which `write_at` writes
+        return FileIO(file)  # also closes the descriptor if only `write_at` uses it
 
     def _unlink(self, key: str) -> None:
         """Delete a file; do nothing if it no longer exists."""
@@ -182,7 +181,7 @@ class FolderDestination(Destination):
         """
         if self._is_private:
             return 0o600
-        return int(metadata.get(MODE_KEY, "0"), 8) & 0o777 or 0o666
+        return (int(metadata.get(MODE_KEY, "0"), 8) & 0o777) or 0o666
 
     def _explain_write(
         self, error: OSError, path: str, *, if_absent: bool = False
@@ -219,7 +218,7 @@ class FolderDestination(Destination):
         return len(names)
 
     def _scan(self, path: str) -> Iterator[os.DirEntry[str]]:
-        """Yield the entries of a folder; none if it is missing or behind a symbolic link."""
+        """Yield the entries of a folder, or nothing if the path leads to no folder or to a link."""
         try:
             with explaining(f"{self.root}/{path}"):
                 folder = self._folders.get(path)
@@ -236,11 +235,11 @@ class FolderDestination(Destination):
             return
 
     def check_ready(self, size: int, warnings: Collection[str] = ()) -> None:
-        """Check that files can be created, and that an empty folder has room for `size` bytes.
+        """Check that files can be created and, if the folder is empty, that `size` bytes fit.
 
-        For each warning in `COLLISIONS`, also check that the disk distinguishes its two endings.
+        For a warning in `COLLISIONS`, also check that the disk distinguishes the two endings.
         """
-        # A folder that is not empty may contain some of these bytes from an earlier attempt.
+        # If the folder is not empty, an earlier attempt may have written some of the `size` bytes.
         if next(self._scan(""), None) is None:
             root = Path(self.root)
             # The root may not exist yet; it will be on the same disk as its nearest existing
@@ -302,7 +301,7 @@ class FolderDestination(Destination):
 
         ``a.txt`` comes before ``a/b``, as in S3. Symbolic links are neither followed nor listed.
         """
-        top = prefix[: prefix.rfind("/") + 1]  # the deepest folder that contains all these keys
+        top = prefix[: prefix.rfind("/") + 1]  # a folder that contains all keys with this prefix
         stack = [self._list_folder(top)]  # the folders being listed, from `top` to the deepest
         while stack:
             key, size = next(stack[-1], ("", None))
@@ -311,7 +310,8 @@ class FolderDestination(Destination):
             elif key > last:  # all further keys also come after `last`
                 return
             elif size is None:  # a folder; all keys in it begin with `key`
-                if key >= first or first.startswith(key):  # else all its keys are before `first`
+                # If this is false, all keys in the folder come before `first`.
+                if key >= first or first.startswith(key):
                     stack.append(self._list_folder(key))
             elif key >= first and key.startswith(prefix):
                 yield StoredObject(key, size)
@@ -338,7 +338,7 @@ class FolderDestination(Destination):
         with explaining(key), self._open_file(self._check_key(key)) as file:
             position, stop = span or (0, sys.maxsize)
             file.seek(position)
-            # At `stop`, 0 bytes are read, which also ends the loop.
+            # At `stop`, `read` returns no bytes, which ends the loop.
             while data := file.read(min(PIECE, stop - position)):
                 position += len(data)
                 yield data
@@ -382,7 +382,7 @@ class FolderDestination(Destination):
                 size = sum(part.size for part in parts)
                 if written != size:
                     raise errors.StorageError(
-                        f"{key}: its parts have {size} bytes, but the file has {written}"
+                        f"{key}: the parts have {size} bytes, but the file has {written} bytes"
                     )
                 _, facts = self._read_note(note_key)
                 restrict_mode(file.fileno(), self._choose_mode(facts.metadata))

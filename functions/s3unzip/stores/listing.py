@@ -39,8 +39,8 @@ def bound_pages(pages: Iterable[T], name: str) -> Iterator[T]:
 def cut_page(objects: Iterator[StoredObject]) -> ListPage:
     """Return the first page of sorted objects, and the token for the next page.
 
-    The token is the smallest key that can follow the page. It is None if the page is not full: no
-    objects remain.
+    The token is the smallest key that can follow the page. If the page is not full, no objects
+    remain, and the token is None.
     """
     page = list(islice(objects, PAGE_KEYS))
     if len(page) < PAGE_KEYS:
@@ -86,7 +86,7 @@ def list_pages(
             if keys[0] in first_keys:
                 raise StorageError(f"{prefix}: the store lists {keys[0]!r} again and again")
             first_keys.add(keys[0])
-            # Compare each key with the key before it; `map` ends with the last of `keys`.
+            # Compare each key with the key before it. `map` stops at the end of the shorter list.
             in_order = in_order and all(map(lt, [previous_key, *keys], keys))
             previous_key = keys[-1]
         within = [  # the store may return keys with another prefix or beyond the bounds

@@ -133,7 +133,7 @@ class OpenedStores:
         self._web: WebSource | None = None
 
     def end_startup(self) -> None:
-        """From now on, retry requests to an unreachable server: each server has responded once."""
+        """Note that each server has responded; if one is unreachable later, retry requests."""
         with self._lock:
             self._config = replace(self._config, check_reachable=False)
             for client in (self._web, *self._sessions.values()):

@@ -10,8 +10,8 @@ folder with a symbolic link between the check and the use. The following rules a
    If another program moves the folder right after this check, the file is written to the moved
    folder, and never through a link that has taken the place of the folder.
 3. A descriptor is closed when nothing refers to its `OpenFolder` any more. `close` closes all
-   descriptors, even those of folders to which the traceback of an error still refers. No thread may
-   be using a folder by then.
+   descriptors, even those of folders to which the traceback of an error still refers. While `close`
+   runs, no thread may be using a folder.
 4. The root is opened only once. If it was deleted or replaced, a write fails, `forget` is called,
    and the next attempt reopens everything.
 """
@@ -71,7 +71,7 @@ class OpenFolders:
         self._path = root
         self._mode = mode
         self._root: OpenFolder | None = None
-        self._opened_with_create = False  # whether `_root` was made if it was missing
+        self._opened_with_create = False  # whether `_root` was opened with `create`
         self._open: dict[str, OpenFolder] = {}  # open folders by path
         # All open folders, including those referenced only by a thread or a traceback.
         self._all_open: WeakSet[OpenFolder] = WeakSet()
@@ -103,7 +103,7 @@ class OpenFolders:
         self._open.clear()
 
     def close(self) -> None:
-        """Close all folders; `get` reopens them. Call it only while no thread is using a folder."""
+        """Close all folders; `get` reopens them. No thread may be using a folder."""
         self.forget()
         for folder in list(self._all_open):
             folder.close()
@@ -111,8 +111,8 @@ class OpenFolders:
     def _open_root(self, *, create: bool) -> OpenFolder:
         """Return the open root; the first call with `create` makes the root if it is missing."""
         root = self._root
-        # If the root was opened without `create`, it may have been deleted since. With `create`,
-        # the root is therefore made and opened again.
+        # Only the first call with `create` opens the root again, because it may have been deleted
+        # after an earlier call without `create`.
         if root is not None and (self._opened_with_create or not create):
             return root
         with explaining(self._path):
@@ -149,14 +149,17 @@ class OpenFolders:
             return os.open(name, FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=parent.file)
         except FileNotFoundError:
             if not create:
-                raise  # otherwise, the folder is made below
-        except NotADirectoryError:  # on Linux, also for a link; elsewhere ELOOP (see `_walk`)
+                raise
+        except NotADirectoryError:
+            # On Linux, a symbolic link causes this error. Elsewhere, it causes ELOOP, which
+            # `_walk` translates.
             if stat.S_ISLNK(os.lstat(name, dir_fd=parent.file).st_mode):
                 raise errors.StorageError(
                     f"{path}: a symbolic link ({name!r}) would lead out of the folder"
                 ) from None
             raise
-        with suppress(FileExistsError):  # another process may have made it
+        # The folder is missing, and `create` is set.
+        with suppress(FileExistsError):  # another process may have made the folder
             os.mkdir(name, self._mode, dir_fd=parent.file)
         return os.open(name, FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=parent.file)
 
@@ -174,7 +177,7 @@ def explain_folder(error: OSError, path: str, *, create: bool) -> errors.S3Unzip
     """Return the error of this package for a system error about a folder at `path`.
 
     With `create`, ENOENT means that another program removed the folder after it was made. Without
-    `create`, a folder counts as missing if a file has its name.
+    `create`, the folder counts as missing if there is a file in its place.
     """
     if create and error.errno == errno.ENOENT:
         return errors.ServiceFaultError(
@@ -188,8 +191,8 @@ def explain_folder(error: OSError, path: str, *, create: bool) -> errors.S3Unzip
 def rename(old: str, old_folder: int, new: str, new_folder: int, *, if_absent: bool) -> None:
     """Move the file `old` in one open folder to `new` in another.
 
-    A plain rename replaces an existing file. With `if_absent`, this function therefore makes a hard
-    link `new` to the file, which fails if `new` exists. Then it removes the name `old`.
+    A plain rename replaces an existing file. With `if_absent`, this function instead links the name
+    `new` to the file, then removes the name `old`. Linking fails if `new` exists.
 
     Args:
         old_folder: descriptor of the folder that contains the file.
@@ -211,9 +214,9 @@ def rename(old: str, old_folder: int, new: str, new_folder: int, *, if_absent: b
 def _rename_exclusively(old: str, old_folder: int, new: str, new_folder: int) -> None:
     """Like `rename` with `if_absent`, for file systems without hard links.
 
-    A few file systems (FUSE) do not support exclusive renames. For them, this function checks
-    whether `new` exists, and then renames. If another program creates `new` between the check and
-    the rename, that file is replaced.
+    A few file systems (FUSE) do not support exclusive renames. On such a file system, this function
+    checks that `new` is missing, then renames. If another program creates `new` between the check
+    and the rename, the rename replaces this new file.
     """
     import ctypes  # noqa: PLC0415 - rarely needed
 
@@ -237,7 +240,7 @@ def _rename_exclusively(old: str, old_folder: int, new: str, new_folder: int) ->
 
 
 def restrict_mode(file: int, mode: int) -> None:
-    """Clear each bit in the mode of an open file that is not set in `mode`; set no bit."""
+    """Remove the permissions that `mode` does not contain from an open file; add none."""
     bits = stat.S_IMODE(os.fstat(file).st_mode)
     with suppress(OSError):  # the file system may not support modes
         os.fchmod(file, bits & mode)
