@@ -8,7 +8,7 @@ Rules for all decompressors:
 * A stream that is corrupt, or needs too much memory, makes the member fail.
 * `ended` is True if the stream has ended and all of its output has been pulled.
 * `spare` is the number of pushed bytes after the end of the stream. For Deflate64 and LZMA, the
-  number is not exact, but it is 0 only if no byte follows the stream.
+  number can be too low, but it is greater than 0 if any byte follows the stream.
 
 `decode` checks the size, the CRC-32 and the end of a stream.
 """
@@ -57,7 +57,8 @@ _ONLY_STREAM_SLICE = 64 * 1024  # for a method that allows only one stream
 _LZMA_HEADER_LENGTH = 9
 _UNKNOWN_SIZE = (1 << 64) - 1
 _LZMA_OVERHEAD = 16 << 20  # memory for the probability tables and buffers, without the dictionary
-_MAX_DICTIONARY = 1 << 32  # a header cannot request more; liblzma accepts only 64-bit limits
+# The largest dictionary that a header can request. liblzma accepts only limits of at most 64 bits.
+_MAX_DICTIONARY = 1 << 32
 _MIN_DICTIONARY = 4096  # size in bytes of the smallest dictionary that liblzma accepts
 _MAX_MARKER = 64  # maximum size of an end marker in the input, in bytes
 
@@ -103,8 +104,8 @@ class _SlicedStream:
 
     Some libraries do not report how much input they have used. For these libraries, the lengths of
     the slices depend only on `input_left`, the number of bytes up to the end of the member, and not
-    on how the input arrives. The last byte is a separate slice: if the stream ends before this
-    byte, there are bytes after the stream.
+    on how the input arrives. The last byte of the member is a separate slice. If the stream ends
+    before the last slice, bytes follow the stream.
     """
 
     def __init__(
@@ -137,12 +138,11 @@ class _SlicedStream:
 
     def _slice_length(self) -> int:
         """Return the length of the next slice, or 0 if more input is needed first."""
-        length = min(self._max_slice, len(self._input))
         if self._input_left is None:
-            return length
-        # The last byte is a separate slice: if the stream ends before this byte, the byte is spare.
-        full_length = min(self._max_slice, max(1, self._input_left - 1))
-        return full_length if length >= full_length else 0
+            return min(self._max_slice, len(self._input))
+        # The last byte is a separate slice, so that it is spare if the stream ends before it.
+        next_length = min(self._max_slice, max(1, self._input_left - 1))
+        return next_length if len(self._input) >= next_length else 0
 
     def decompress(self, data: Buffer, max_length: int) -> Buffer:
         if data:
@@ -178,14 +178,7 @@ class _StreamChain:
     def __init__(
         self,
         member: Member,
-        start: Callable[
-            [],
-            IgzipDecompressor
-            | BZ2Decompressor
-            | lzma.LZMADecompressor
-            | _LzmaStream
-            | _SlicedStream,
-        ],
+        start: Callable[[], _Stream],
         magics: tuple[bytes, ...] = (),
         padding: bytes = b"",
         errors: tuple[type[Exception], ...] = _STREAM_ERRORS,
@@ -217,7 +210,7 @@ class _StreamChain:
         if self._dropped_bytes:  # the last stream has ended, so further input is only counted
             self._dropped_bytes += len(data)
             return
-        if self._input:  # `_start_next` kept it, because it is shorter than a magic number
+        if self._input:  # left by `_start_next`, because it is shorter than a magic number
             data = b"".join((self._input, data))
         self._input = memoryview(data)
 
@@ -245,8 +238,8 @@ class _StreamChain:
         if self._stream.eof:
             # Put back the bytes that the stream has not used. A stream uses a whole slice before it
             # receives the next slice, so the unused bytes are the end of the last slice. Only LZMA
-            # can also leave bytes of earlier slices unused. They need not be put back, because an
-            # unused byte in the last slice already shows that bytes follow the stream.
+            # can also leave bytes of earlier slices unused. These bytes need not be put back: an
+            # unused byte in the last slice is enough to show that bytes follow the stream.
             last_slice_length = len(self._slice_and_rest) - len(self._input)
             first_unused = max(0, last_slice_length - len(self._stream.unused_data))
             self._input = self._slice_and_rest[first_unused:]
@@ -272,9 +265,10 @@ def _fail(member: Member, error: Exception) -> NoReturn:
     if isinstance(error, IGZIP_ERROR):
         member.fail("corrupt-stream", explain_igzip(error))  # raises an error
     code = "corrupt-stream"
-    if "memory" in str(error).lower():  # liblzma or libzstd may not use as much as it needs
+    # If the stream needs more memory than allowed, the messages of liblzma and libzstd say so.
+    if "memory" in str(error).lower():
         code = "memory-bound"
-    # The names in `METHODS` are short, for example "Defl".
+    # `METHODS` contains short names, for example "Defl".
     method = records.METHODS[member.method].lower().replace("defl", "deflate")
     member.fail(code, f"{method}: {error}")
 
@@ -283,9 +277,9 @@ class _LzmaStream:
     """LZMA with a header that only ZIP uses: version, length of the properties, properties.
 
     The interface is that of the decompressors in `bz2` and `lzma`. liblzma receives a header in the
-    old `.lzma` format, with the same properties and the size, and then the raw stream. This lets
-    the library find the end of the stream (its end marker, if flag bit 1 is set) and enforce a
-    memory limit.
+    old `.lzma` format, with the same properties and the size, and then the raw stream. With this
+    header, the library finds the end of the stream (at an end marker, if flag bit 1 is set), and
+    enforces a memory limit.
     """
 
     def __init__(self, member: Member, policy: Policy) -> None:
@@ -319,7 +313,8 @@ class _LzmaStream:
         self._input = b"".join((self._input, data))
         if self._stream is None and not self.needs_input:  # the header has arrived
             self._stream = self._start()
-        if self._stream is None or self.needs_input:  # the header or the input is incomplete
+        # Either the header is incomplete, or the stream has started but needs more input.
+        if self._stream is None or self.needs_input:
             return b""
         # Hold back the last byte of output until `needs_input` no longer waits for a marker.
         if self._output_left > 1 and not self._declares_marker:
@@ -361,6 +356,9 @@ class _LzmaStream:
         return lzma.LZMADecompressor(
             lzma.FORMAT_ALONE, memlimit=self._memory_limit + _LZMA_OVERHEAD
         )
+
+
+_Stream = IgzipDecompressor | BZ2Decompressor | lzma.LZMADecompressor | _LzmaStream | _SlicedStream
 
 
 def _open_xz(member: Member, policy: Policy) -> _StreamChain:
