@@ -51,8 +51,8 @@ from s3unzip.zip.records import (
 )
 from s3unzip.zip.values import FLAG_WRAPPED, WRAP, Cipher, Member, Reads, reject
 
-# The fixed fields of a header (4.3.12). Its two `s` fields take few different values in an archive;
-# concatenated, they have the layout of `_FORM`.
+# The fixed fields of a header (4.3.12). The bytes of the two `s` fields, one after the other, are
+# the form of the header, which has the layout of `_FORM`.
 _FIXED = struct.Struct("<12sIIIIHHH8sI")
 _FORM = struct.Struct("<4sHHHHHHI")
 
@@ -60,7 +60,7 @@ _FORM = struct.Struct("<4sHHHHHHI")
 # directory. Empty streams of other methods have up to 32 bytes (xz).
 _EMPTY_STREAM = {records.METHOD_STORED: 0, records.METHOD_DEFLATE: 5, records.METHOD_DEFLATE64: 5}
 _EMPTY_OTHER = 32
-# A deflated member must have more compressed bytes than this to exceed its declared size by 4 GiB.
+# A deflated member with so few compressed bytes cannot exceed its declared size by 4 GiB.
 _MAX_UNWRAPPED = WRAP // records.MAX_DEFLATE_RATIO
 
 # For each of these Unix file types, the code and the message of the finding.
@@ -92,8 +92,8 @@ def _read_form(raw: bytes) -> _HeaderForm:
     host = made_by >> 8  # 4.4.2: the upper byte identifies the system that wrote the attributes
     mode = attributes >> 16  # Unix systems store the mode in the upper half
     is_unix = host in records.UNIX_HOSTS
-    # Some writers declare a different host but write a Unix mode, nearly always with read
-    # permission for the owner. Windows never sets this bit in its attributes.
+    # Some writers declare a different host but write a Unix mode. Nearly always, this mode has
+    # S_IRUSR, the read permission for the owner. Windows never sets S_IRUSR in its attributes.
     file_type = 0
     if is_unix or mode & stat.S_IRUSR:
         file_type = stat.S_IFMT(mode)
@@ -118,7 +118,7 @@ def _read_form(raw: bytes) -> _HeaderForm:
         method=method,
         flags=flags,
         disk=disk,
-        mode=(is_unix and mode) or None,  # 0 means that the writer declared no mode
+        mode=(is_unix and mode) or None,  # a mode of 0 means that the writer declared no mode
         is_encrypted=is_encrypted,
         declares_folder=bool(file_type == stat.S_IFDIR or is_dos_folder),
         findings=tuple(findings),
@@ -148,7 +148,7 @@ class DirectoryReader:
         self._wrapped_bytes = 0  # total compressed size of the members with `FLAG_WRAPPED`
         # Whether declared offsets are relative to the start of a disk, or are modulo 4 GiB.
         self._must_correct_offsets = location.is_wrapped or location.disks.is_split
-        self._declared_size = 0  # total size of the members
+        self._declared_size = 0  # total of the declared sizes
 
     def feed(self, chunk: bytes) -> None:
         """Read all headers that become complete with `chunk`."""
@@ -221,8 +221,8 @@ class DirectoryReader:
         if mtime is None:
             mtime = read_dos_time(dos_time)
         name = self._read_name(form, extras)
-        creates_folder = False  # also False for a directory with content that becomes a file
-        # The attributes alone make a directory only if the name is valid or empty.
+        creates_folder = False  # remains False for a directory that becomes a file
+        # If only the attributes declare a directory, they count only if the name is valid or empty.
         if name.is_directory or (form.declares_folder and name.failure in (None, "name-empty")):
             is_empty = _is_empty(form, crc32, sizes)
             creates_folder = self._check_folder(name, sizes, is_empty=is_empty)
@@ -250,7 +250,7 @@ class DirectoryReader:
             self._report_out_of_bounds(stop, lacks_value=sizes.lacks_value)
         kind = SELECTED
         if creates_folder:
-            kind = FOLDER if name.path else SKIPPED_FOLDER  # without a path: the destination itself
+            kind = FOLDER if name.path else SKIPPED_FOLDER  # "" stands for the destination itself
         self._table.add(kind, member)
         if self._fault is not None:  # a failed folder or an invalid name has no key
             failed_kind = KEYLESS if creates_folder or name.failure else FAILED
@@ -259,8 +259,8 @@ class DirectoryReader:
     def _check_file(self, form: _HeaderForm, extras: Extras, member: Member) -> Member:
         """Check the name, the compression and the sizes of a file.
 
-        Returns the member with its cipher and its compression method. If only the lower 32 bits of
-        the size are declared, the size is a guess.
+        Returns the member with its cipher and its compression method. If the header might declare
+        only the lower 32 bits of the size, the returned size is a guess.
         """
         if not member.path:
             self._warn_or_fail("name-empty", f"it is {show_name(self._raw_name)!r}")
@@ -272,12 +272,13 @@ class DirectoryReader:
             self._warnings["stream-absent"] += 1
             member = replace(member, method=records.METHOD_STORED)
         # In an archive with ZIP64 records, no size is truncated to 32 bits.
-        is_large = member.compressed_size > _MAX_UNWRAPPED and not self._location.is_zip64
-        if is_large and _can_wrap(form, extras, member):
+        has_long_data = member.compressed_size > _MAX_UNWRAPPED
+        if has_long_data and not self._location.is_zip64 and _can_wrap(form, extras, member):
             self._wrapped_bytes += member.compressed_size
             size = wrapped.guess_size(member.size, member.compressed_size)
             member = replace(member, size=size, flags=member.flags | FLAG_WRAPPED)
-        # Without a cipher, a member whose sizes are equal and within the limit passes these checks.
+        # Skip the checks for a member that would pass them: it has no cipher, and its two sizes are
+        # equal and within the limit.
         if (
             member.cipher is not None
             or member.size != member.compressed_size
@@ -291,7 +292,7 @@ class DirectoryReader:
         message = f"it would end at {stop}, but the directory begins at {self._location.start}"
         if lacks_value:
             message += "; a ZIP64 value is missing"
-        # If offsets are modulo 4 GiB, `stop` is computed, not declared: the member may be valid.
+        # If offsets are modulo 4 GiB, `stop` depends on a guess, so the member may be valid.
         code = wrapped.UNPROVEN if self._location.is_wrapped else "member-out-of-bounds"
         self._warn_or_refuse(code, message)
 
@@ -309,7 +310,7 @@ class DirectoryReader:
         self._warnings[code] += 1
 
     def _correct_offset(self, sizes: Sizes) -> None:
-        """Set `_offset` from a declared offset that is relative to a disk, or modulo 4 GiB."""
+        """Set `_offset` if declared offsets are relative to a disk, or are modulo 4 GiB."""
         # If offsets are modulo 4 GiB, a member begins at the first matching offset after the end of
         # the preceding member.
         if self._location.is_wrapped and self._table.stops:
@@ -338,12 +339,12 @@ class DirectoryReader:
             self._warn_or_fail("zip64-extra-missing", message)
 
     def _can_be_actual_size(self, form: _HeaderForm, sizes: Sizes) -> bool:
-        """Return whether the sentinels in a header without a ZIP64 field can be actual sizes.
+        """Return whether a sentinel in a header without a ZIP64 field can be an actual size.
 
-        A sentinel stands for another value only if the ZIP64 field exists (4.4.8, 4.4.9). The size
-        of a file of exactly 4 GiB - 1 byte equals the sentinel, so this file needs no such field.
-        The end of its data and its CRC-32 are still checked. If no member can have these sizes, the
-        writer has omitted the field.
+        Only with a ZIP64 field does a sentinel stand for another value (4.4.8, 4.4.9). A file of
+        exactly 4 GiB - 1 byte has a size that equals the sentinel, and needs no ZIP64 field. The
+        end of the data and the CRC-32 of such a file are still checked. If no member can have the
+        sizes in the header, the writer has omitted the ZIP64 field.
         """
         if form.method == records.METHOD_STORED and not form.is_encrypted:  # encryption adds bytes
             return sizes.size == sizes.compressed
@@ -361,9 +362,10 @@ class DirectoryReader:
         name = read_name(encoded, is_utf8=is_utf8, policy=self._policy)
         self._warnings.update(name.warnings)
         # Only `_check_file` reports "name-empty", because a directory can have an empty name.
+        # The policy does not tolerate the code in `failure`, so this call always fails the member.
         if name.failure not in (None, "name-empty"):
-            self._warn_or_fail(  # always fails: the policy does not tolerate a name's `failure`
-                name.failure, f"it cannot be written; its bytes are {encoded[:40].hex()}"
+            self._warn_or_fail(
+                name.failure, f"the name cannot be written; its bytes are {encoded[:40].hex()}"
             )
         # A raw name is stored only if it differs from the path or is not ASCII.
         if name.path.isascii() and name.path.encode("ascii") == raw:
@@ -373,7 +375,8 @@ class DirectoryReader:
     def _choose_name(self, form: _HeaderForm, extras: Extras) -> tuple[bytes, bool]:
         """Return the bytes of the name, and whether they are UTF-8.
 
-        A Unicode path field replaces the header's name, unless a flag marks that name as UTF-8.
+        A Unicode path field replaces the name in the header, unless a flag marks the name in the
+        header as UTF-8. Such a name must equal the name in the Unicode path field.
         """
         unicode_path = None
         payloads = extras.of(UNICODE_PATH)
@@ -398,13 +401,14 @@ class DirectoryReader:
     def _check_folder(self, name: Name, sizes: Sizes, *, is_empty: bool) -> bool:
         """Check the size of a directory; return whether the header creates a folder.
 
-        A header that is a directory only by its attributes, or by a backslash at the end of its
-        name, becomes a file if it has content, so no data is lost. Any other directory with content
-        is reported. The declared size of a directory without content is ignored.
+        Some directories have no slash at the end of the name, but a backslash, or attributes that
+        declare a directory. If such a directory has content, it becomes a file, so no data is lost.
+        Any other directory with content is reported. The declared size of a directory without
+        content is ignored.
         """
-        # A name that ends with a slash cannot be the name of a file. A name that ends with a
-        # backslash can be, unless its path is empty.
-        cannot_be_file = name.is_directory and not (name.path and self._raw_name.endswith(b"\\"))
+        # With a slash at its end, a name is never the name of a file. With a backslash at its end,
+        # it can be the name of a file, unless the path is empty.
+        can_be_file = not name.is_directory or (name.path != "" and self._raw_name.endswith(b"\\"))
         if not name.is_directory:
             self._warnings["dir-attr-without-slash"] += 1
         if is_empty:
@@ -412,11 +416,11 @@ class DirectoryReader:
                 self._warnings["dir-with-size"] += 1
             if not name.path:
                 self._warnings["dir-is-root"] += 1
-        elif cannot_be_file:
+        elif not can_be_file:
             self._warn_or_fail(
                 "dir-with-data", f"a directory of {sizes.size} bytes, {sizes.compressed} compressed"
             )
-        return is_empty or cannot_be_file
+        return is_empty or not can_be_file
 
     def _read_encryption(self, form: _HeaderForm, extras: Extras, member: Member) -> Member:
         """Check the encryption; return the member with its cipher and its compression method.
@@ -424,7 +428,7 @@ class DirectoryReader:
         Returns the member unchanged if its encryption cannot be read or there is no password.
         """
         if form.flags & (records.FLAG_STRONG_ENCRYPTION | records.FLAG_MASKED_HEADER):
-            self._warn_or_fail("strong-encryption", "s3unzip cannot read it, even with a password")
+            self._warn_or_fail("strong-encryption", "a password does not help")
             return member
         if self._policy.password is None:
             self._warn_or_fail("encrypted", "no password is given")
@@ -439,7 +443,7 @@ class DirectoryReader:
                 )
                 return member
             method, cipher = aes
-        # The cipher is known, so it is recorded even if the member fails a check below.
+        # Even if the member fails a check below, the returned member has the cipher.
         if method not in records.METHODS:
             self._warn_or_fail("unsupported-method", records.describe_method(method))
         if member.compressed_size < cipher.overhead:
@@ -465,7 +469,8 @@ class DirectoryReader:
                 "bomb-member-size", f"declares {size} bytes; the limit is {limits.member_size}"
             )
         if member.method != records.METHOD_STORED and size > member.compressed_size * limits.ratio:
-            # Other methods have no maximum ratio, so even legitimate data can have a high ratio.
+            # Only deflate has a maximum ratio. With other methods, even legitimate data can have a
+            # high ratio.
             code = "bomb-ratio" if member.method == records.METHOD_DEFLATE else "high-ratio"
             self._warn_or_fail(
                 code, f"declares {size} bytes in {member.compressed_size} compressed bytes"
@@ -488,9 +493,10 @@ class DirectoryReader:
         selected = readable  # nearly always all members are selected
         if UNSELECTED in table.kinds:
             selected = self._members_of(order, SELECTED)
-        failed = array("I", table.numbers(FAILED, KEYLESS))  # with a key, and without one
-        # Members with `FLAG_WRAPPED` can be larger than declared. They share the part of the limit
-        # that the declared sizes do not use, in proportion to their compressed sizes.
+        failed = array("I", table.numbers(FAILED, KEYLESS))  # KEYLESS members have failed, too
+        # Members with `FLAG_WRAPPED` can be larger than declared. The part of the limit that the
+        # declared sizes do not use is divided among these members, in proportion to their
+        # compressed sizes.
         inflation = 0.0  # bytes that each compressed byte may add to the declared size
         if self._wrapped_bytes:
             inflation = (self._policy.limits.total_size - self._declared_size) / self._wrapped_bytes
@@ -553,13 +559,14 @@ class DirectoryReader:
 def _is_empty(form: _HeaderForm, crc32: int, sizes: Sizes) -> bool:
     """Return whether a directory has no content, even if it declares a size.
 
-    Some writers declare the size that the folder occupies on disk. A directory has no content if
-    its CRC-32 is 0 and its data is not longer than an empty stream. But encrypted data, and data of
-    a method that is not in `_EMPTY_STREAM`, can have content even if the data is that short. Such a
-    directory has no content only if it also declares no size, or has no data at all.
+    Some writers declare the size that the folder occupies on disk. Therefore a directory has no
+    content if its CRC-32 is 0 and its data is as short as an empty stream. This rule is not enough
+    if the data is encrypted or the method is not in `_EMPTY_STREAM`: then a stream can have content
+    even if it is as short as an empty stream. In this case, a directory that declares a size has no
+    content only if it has no data at all.
     """
-    short_data_can_have_content = form.is_encrypted or form.method not in _EMPTY_STREAM
-    if short_data_can_have_content and sizes.size:
+    short_stream_can_have_content = form.is_encrypted or form.method not in _EMPTY_STREAM
+    if sizes.size and short_stream_can_have_content:
         return crc32 == 0 and sizes.compressed == 0
     max_empty = _EMPTY_STREAM.get(form.method, _EMPTY_OTHER)
     if form.is_encrypted:
