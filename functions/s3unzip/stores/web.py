@@ -43,9 +43,9 @@ from s3unzip.zip import ByteRange
 MAX_REDIRECTS = 5
 DOWNLOAD = "download the archive first: curl -o archive.zip URL"
 CHANGED = "the archive changed since it was planned"
-# The statuses that mean that ranges (or suffix ranges) are not supported, or that a file is empty.
+# The statuses that servers without ranges send, and the status for a range of an empty file.
 NO_RANGES = frozenset({200, 416, 501})
-# The statuses after which other ranges may still work. Nexus sends 404 for a suffix range.
+# The statuses for a suffix range, if other ranges may still work. Nexus sends 404.
 NO_SUFFIX_RANGES = NO_RANGES | {400, 404, 405, 500}
 # OverflowError and ValueError are raised for a chunk whose length is malformed or too large.
 BROKEN_ANSWERS = (HTTPError, OverflowError, ValueError)
@@ -74,9 +74,9 @@ class WebSource(Source):
                     return _make_tail(answer, size)._replace(data=data)
             elif answer.status not in NO_SUFFIX_RANGES:
                 raise _explain_status(answer, location)
-        # The server did not send exactly the requested bytes. Two more requests follow: one for the
-        # size, which `super().tail` counts, and one for the range. The latter is counted here, even
-        # if the archive is empty and needs none.
+        # The server did not send exactly the requested bytes. `super().tail` requests the size and
+        # counts this request. Then it requests the range; this second request is counted here, even
+        # if the archive is empty and there is no second request.
         count_request("get")
         return super().tail(location, length)
 
@@ -126,9 +126,10 @@ class WebSource(Source):
         span, size = _read_range(answer, location)
         if size != pin.size:
             raise errors.SourceChangedError(f"{location}: {CHANGED}")
-        etag = _read_validator(answer)  # or a date, like `pin.etag`
-        # In the first second after a change, Apache sends the same ETag marked as weak.
-        if pin.etag and etag and etag.removeprefix("W/") != pin.etag.removeprefix("W/"):
+        validator = _read_validator(answer)
+        # If the server sends no ETags, both `pin.etag` and `validator` are dates. In the first
+        # second after a change, Apache sends the same ETag marked as weak.
+        if pin.etag and validator and validator.removeprefix("W/") != pin.etag.removeprefix("W/"):
             raise self._explain_other_etag(location, pin)
         return span
 
@@ -141,8 +142,8 @@ class WebSource(Source):
         for _ in range(2):
             count_request("head")
             etags.append(self.stat(location).pin.etag)
-        # Several servers behind one URL may send different ETags, and the pinned one may be sent
-        # again.
+        # If there are several servers behind the URL, each may send another ETag, or one of them
+        # may send the pinned ETag again.
         if etags[0] != etags[1] or pin.etag in etags:
             return errors.StorageError(
                 f"{location}: the server's ETag differs from answer to answer, so it is not known "
@@ -152,7 +153,7 @@ class WebSource(Source):
 
     @contextmanager
     def _request(self, location: Location, byte_range: str) -> Iterator[BaseHTTPResponse]:
-        """Yield the response to a GET with the Range header, without reading the body."""
+        """Yield the response to a GET with the Range header; the caller reads the body."""
         # Without "identity", the range might refer to a compressed body.
         headers = {"User-Agent": "s3unzip", "Accept-Encoding": "identity", "Range": byte_range}
         try:
@@ -188,7 +189,8 @@ class WebSource(Source):
     def _follow(self, location: Location, headers: dict[str, str]) -> BaseHTTPResponse:
         """Return the response after redirects; send the password only to the host of the URL."""
         first = target = _parse(f"{location.scheme}://{location.bucket}/{location.key}")
-        # Empty if the URL has no user. Latin-1 keeps the bytes of the decoded URL, as in curl.
+        # If the URL has no user, `make_headers` returns no header. Latin-1 keeps the bytes of the
+        # decoded URL, as in curl.
         credentials = make_headers(basic_auth=unquote(first.auth or "", "latin-1"))
         timeout = Timeout(connect=self._config.connect_seconds, read=self._config.stall_seconds)
         for _ in range(MAX_REDIRECTS + 1):
@@ -252,33 +254,33 @@ class WebSource(Source):
         through = ""
         if proxy is not None:
             through = f" through the proxy {parse_url(proxy)._replace(auth=None).url}"
-        cause = getattr(error, "original_error", error)  # only a `ProxyError` has another cause
-        # `str(location)` hides the user and the password, unless the password begins with digits
-        # and a slash, as in //user:12/34@host: then 12 was taken for a port.
-        shown = re.sub("//[^/:]*:[0-9]*/.*@", "//...@", str(location))
+        cause = getattr(error, "original_error", error)  # the original error of a `ProxyError`
+        # `str(location)` hides the user and the password, except if a slash in the password makes
+        # the digits before the slash look like a port, as in //user:12/34@host.
+        url = re.sub("//[^/:]*:[0-9]*/.*@", "//...@", str(location))
         refusal = _explain_permanent(cause, via_proxy=proxy is not None)
         if refusal is not None:
-            return errors.StorageError(f"{shown}: {refusal}")
+            return errors.StorageError(f"{url}: {refusal}")
         reason = self._give_reason(error, cause)
-        text = reason
         is_unreachable = isinstance(cause, NewConnectionError | ConnectTimeoutError)
+        message = f"{url}: {reason}"
         if is_unreachable or isinstance(error, ProxyError):
-            text = f"cannot connect{through}: {reason}"
+            message = f"{url}: cannot connect{through}: {reason}"
         if is_unreachable and time.monotonic() < self.startup_ends:  # the URL is probably wrong
-            return errors.StorageError(f"{shown}: {text}; check the URL, the port and the network")
-        fault = errors.ServiceFaultError(f"{shown}: {text}")
-        fault.trouble = f"no answer from {shown}{through} ({reason.lower()})"
+            return errors.StorageError(f"{message}; check the URL, the port and the network")
+        fault = errors.ServiceFaultError(message)
+        fault.trouble = f"no answer from {url}{through} ({reason.lower()})"
         return fault
 
     def _give_reason(self, error: Exception, cause: BaseException) -> str:
         """Return, in a few words, why the response is missing or incomplete.
 
-        `cause` is the error of the connection to the proxy if `error` is a `ProxyError`; otherwise,
-        it is `error`.
+        If `error` is a `ProxyError`, `cause` is its original error. Otherwise, `cause` is `error`.
         """
         if isinstance(error, ReadTimeoutError):
             return f"the server sent nothing for {self._config.stall_seconds:g} s"
-        # In urllib3, the error for a refused connection is also a ConnectTimeoutError.
+        # `NewConnectionError` is a subclass of `ConnectTimeoutError`, but not an error for a
+        # timeout: for example, it means that the connection was refused.
         if isinstance(cause, ConnectTimeoutError) and not isinstance(cause, NewConnectionError):
             return f"no answer within {self._config.connect_seconds:g} s"
         # The last argument is the message or, for a ProtocolError, an exception with the message.

@@ -3,7 +3,7 @@
 The bucket name is either in the path of a URL, or at the beginning of the host name. The name of an
 access point is always in the host name. By default, the name of a bucket in AWS is in the host name
 unless it contains a dot; on other servers, it is in the path. An option or the configuration can
-change this.
+change this default.
 """
 
 from __future__ import annotations
@@ -142,9 +142,8 @@ class AwsSession:
         if bucket.startswith(ARN):
             return self._access_point_url(bucket), True
         server = urlsplit(self._server_url(bucket).rstrip("/"))
-        # The bucket stays in the path if the style says so, or if its name is not a DNS name. With
-        # "auto", a dot also keeps it there, because AWS's wildcard certificate does not match names
-        # with dots.
+        # A bucket name that is not a DNS name must be in the path. With "auto", a bucket name with
+        # a dot is also in the path, because AWS's wildcard certificate does not match such names.
         if (
             self.style == "path"
             or (self.style == "auto" and "." in bucket)
@@ -153,7 +152,7 @@ class AwsSession:
             return server.geturl(), False
         _refuse_ip_address(server, "--addressing-style path reaches the bucket")
         url = server._replace(netloc=f"{bucket}.{server.netloc}").geturl()
-        if "xn--" in url:  # obstore panics unless valid Punycode follows
+        if "xn--" in url:  # obstore panics if the text after "xn--" is not valid Punycode
             check_endpoint(url, f"s3://{bucket}:")
         return url, True
 
@@ -166,7 +165,7 @@ class AwsSession:
             # https://docs.aws.amazon.com/general/latest/gr/s3.html
             return f"https://s3.{region}.amazonaws.com"
         # Only botocore handles all partitions and settings. Creating a client takes 80 ms, so all
-        # buckets in the region of the session share one client: `get` returns None for them.
+        # buckets in the region of the session share the client with the region None.
         return self.s3_client("control", self.bucket_regions.get(bucket)).meta.endpoint_url
 
     def _access_point_url(self, arn: str) -> str:
@@ -176,8 +175,8 @@ class AwsSession:
         be an IP address. An alias of the access point can be in the path instead.
         """
         _refuse_ip_address(urlsplit(self.endpoint_url or ""), "give the alias of the access point")
-        # No request is sent to create this URL. Its path and query are removed, so the key is
-        # arbitrary.
+        # No request is sent to create the presigned URL. The key is arbitrary, because only the
+        # host of the URL is used.
         presigned_url = self.s3_client("control", self.bucket_region(arn)).generate_presigned_url(
             "head_object", {"Bucket": arn, "Key": "-"}
         )
@@ -186,13 +185,14 @@ class AwsSession:
     def s3_client(
         self, purpose: str, region: str | None = None, *, signs_payload: bool = False
     ) -> S3Client:
-        """Return a botocore client for S3. Creating the first one takes 0.2 s of CPU time.
+        """Return a botocore client for S3. Creating the first client takes 0.2 s of CPU time.
 
         Args:
             purpose: "bodies" (for large bodies), "slow" (for copies and Complete, which can take S3
                 several minutes) or "control" (for all small, quick requests).
             region: region of the requests. Defaults to the region of the session.
-            signs_payload: whether the signature covers bodies. Otherwise, each body has a CRC-32.
+            signs_payload: whether the signature covers bodies. If it does not, each body has a
+                CRC-32.
         """
         # A forked process must not use its parent's connections, so the key contains the process
         # id.
@@ -238,9 +238,10 @@ class AwsSession:
             )
 
     def renew_refused_keys(self, response: Any, attempts: int, **_: object) -> int | None:
-        """Look for other keys if a service has refused the keys; return 0 seconds to retry at once.
+        """If a service has refused the keys, look for other keys; return 0 to repeat the request.
 
-        botocore calls this after each attempt, as a handler of its event ``needs-retry``.
+        botocore calls this method after each attempt, as a handler of its event ``needs-retry``. If
+        the result is a number, botocore repeats the request after this number of seconds.
 
         Args:
             response: the response and its parsed content; None if there is no response.
@@ -259,7 +260,8 @@ class AwsSession:
                     # The request is assumed to have been signed with the latest keys.
                     if self.keys.find_new_keys(self.keys.renewals):
                         return 0
-                except S3UnzipError:  # unless the keys expired, the refusal says more
+                except S3UnzipError:
+                    # If the keys have not expired, the service's own error is more useful.
                     if code in EXPIRED:
                         raise
                 if code in EXPIRED:

@@ -37,9 +37,10 @@ if TYPE_CHECKING:
     from obstore.store import S3Credential
 
 _log = logging.getLogger("s3unzip.calls")
-# No request is signed with expired keys: botocore renews the keys of a role at least 10 minutes
-# before they expire. obstore keeps keys for `CREDENTIALS_LIFETIME` less 5 minutes, and a worker
-# caches the keys from the main process for 4 minutes: 9 minutes in all.
+# No request is signed with expired keys, because botocore renews the keys of a role at least 10
+# minutes before they expire. A worker caches the keys from the main process for 4 minutes. After
+# that, obstore keeps the keys for at most 5 minutes, because it asks for new keys 5 minutes before
+# the end of `CREDENTIALS_LIFETIME`.
 CREDENTIALS_LIFETIME = timedelta(minutes=10)
 ANSWER_SECONDS = 240.0  # time for which a worker caches the keys from the main process
 RENEWAL_SECONDS = 90.0  # minimum time between renewals, because a slow PUT can take this long
@@ -79,7 +80,7 @@ class ProfileKeys:
         self._keys: Keys | None = None
         self._last_answer = -math.inf  # time of the last response from the main process
         self._last_lookup = -math.inf  # time of the last lookup by `find_new_keys`
-        # Whether that lookup found other keys, or the error that it raised.
+        # Whether the last lookup found other keys, or the error that the last lookup raised.
         self._lookup_result: bool | errors.S3UnzipError = False
         self.renewals = 0  # number of times that `find_new_keys` found other keys
         # The error raised by the latest call of `current` or `find_new_keys`. obstore passes on
@@ -125,8 +126,9 @@ class ProfileKeys:
     def find_new_keys(self, renewals: int) -> bool:
         """Replace keys that a store has refused; return whether there are other keys.
 
-        A lookup's result or error is reused: for `RENEWAL_SECONDS` if it found other keys,
-        otherwise for `RELOOK_SECONDS`.
+        After a lookup that found other keys, the next lookup waits for `RENEWAL_SECONDS`. After any
+        other lookup, the next lookup waits for `RELOOK_SECONDS`. In the meantime, this method
+        returns the last result again, or raises the last error again.
 
         Args:
             renewals: value of `self.renewals` when the caller last received new keys.
@@ -134,10 +136,10 @@ class ProfileKeys:
         with self._lock:
             if renewals != self.renewals:  # another caller renewed the keys in the meantime
                 return True
-            # After finding new keys, wait longer before the next lookup: a request that was signed
-            # with the previous keys may be refused only now.
-            valid_seconds = RENEWAL_SECONDS if self._lookup_result is True else RELOOK_SECONDS
-            if time.monotonic() - self._last_lookup <= valid_seconds:
+            # The wait after finding new keys is longer, because a request that was signed with the
+            # previous keys may be refused only now.
+            wait_seconds = RENEWAL_SECONDS if self._lookup_result is True else RELOOK_SECONDS
+            if time.monotonic() - self._last_lookup <= wait_seconds:
                 if isinstance(self._lookup_result, errors.S3UnzipError):
                     raise self._lookup_result
                 return self._lookup_result
@@ -149,7 +151,7 @@ class ProfileKeys:
             except errors.S3UnzipError as error:
                 self._lookup_result = error
                 raise
-            # A file that is being written may contain no keys yet. A later lookup then finds them.
+            # If a file is being written, it may contain no keys yet, and a later lookup finds keys.
             if new is not None and (self._keys is None or new.access_key != self._keys.access_key):
                 self._keys = new
                 self._lookup_result = True
@@ -215,7 +217,7 @@ class ProfileKeys:
                 # The service has never issued keys, so its address is probably wrong.
                 self.failure = errors.StorageError(f"{self.failure}; check the network")
             raise self.failure from None
-        except errors.S3UnzipError as error:  # translated in this process or the main one
+        except errors.S3UnzipError as error:  # needs no translation
             self.failure = error
             raise
 
