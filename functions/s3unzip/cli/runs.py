@@ -98,8 +98,8 @@ def _missing_report(run: str, runs: RunList) -> NotFoundError:
     state = runs.state(run)
     if state == SUCCEEDED:
         return NotFoundError(
-            f"{run} has ended, and its records are gone: they expire after work.expire_days; to "
-            f"extract its archive again: s3unzip resume {run}{runs.env_options}"
+            f"{run} has ended, and its records are gone, because they expire after "
+            f"work.expire_days; extract its archive again: s3unzip resume {run}{runs.env_options}"
         )
     if state == RUNNING:
         return NotFoundError(
@@ -108,8 +108,8 @@ def _missing_report(run: str, runs: RunList) -> NotFoundError:
     # On this machine, `resume` needs a plan; in an environment, it creates one.
     if runs.environment is None and runs.records(run).find_plan() is None:
         return NotFoundError(
-            f"{run} has no plan and no report: it is being planned, or planning failed; if it "
-            "failed, start again with s3unzip run"
+            f"{run} has no plan and no report: it is being planned, or its planning failed; if "
+            "planning failed, start again with s3unzip run"
         )
     return NotFoundError(
         f"{run} has no report yet; continue it: s3unzip resume {run}{runs.env_options}"
@@ -130,10 +130,11 @@ def runs(arguments: Arguments) -> int:
             warn(f"{run_list.work_location}runs/{recent.run}/: {error}")
             state = RUNNING if recent.state == RUNNING else "UNREADABLE"
             listed = replace(recent, state=state)
-        if listed is not None and arguments.json:
-            print_json(listed)
-        elif listed is not None:
-            rows.append(_cells(listed))
+        if listed is not None:
+            if arguments.json:
+                print_json(listed)
+            else:
+                rows.append(_cells(listed))
     if len(rows) > 1:
         write_table(rows, sys.stdout, right={"TOOK", "MEMBERS", "FAILED"})
         if len(rows) > arguments.max_runs:  # the first row contains the titles
@@ -170,7 +171,7 @@ def _list_run(recent: ListedRun, run_list: RunList) -> ListedRun | None:
     plan = records.find_plan()
     if plan is None and run_list.environment is None:
         return None  # a run on this machine that is being planned, or whose planning failed
-    # If neither state is known, the run is not running.
+    # If no state is known, the run is not running.
     state = recent.state or run_list.state(recent.run) or ENDED
     if state == ENDED:  # the run has ended without a report
         state = "UNFINISHED"
@@ -203,8 +204,8 @@ def _read_current_report(records: RunRecords, state: str) -> Report | None:
         report = records.read_report()
     except NotFoundError:
         return None
-    # A RUNNING run that has a report was resumed, or its archive has just been rejected: the report
-    # of a rejection is written shortly before the state changes.
+    # If a run has a report and is still RUNNING, the run was resumed. The report of a rejection is
+    # an exception, because it is written shortly before the state changes.
     if state == RUNNING and report.verdict is not Verdict.REJECTED:
         return None
     return report
@@ -282,17 +283,18 @@ def _print_failures(report: Report, run_list: RunList, *, json: bool) -> None:
             sys.stdout.write(f"{failed_line(outcome)}\n")
     if not report.failed:
         text_stream(json=json).write(f"{report.run}: {report.verdict}, no member failed\n")
-    subject = f"{show_count(unprinted, 'failed member')} {choose_form(unprinted, 'is', 'are')}"
-    if unprinted > 0 and run_list.state(report.run) == RUNNING:
-        warn(
-            f"{subject} being retried; follow the run: s3unzip watch {report.run}"
-            f"{run_list.env_options}"
-        )
-    elif unprinted > 0:
-        warn(
-            f"{subject} in a record that is damaged or lost; s3unzip resume {report.run}"
-            f"{run_list.env_options} writes it again"
-        )
+    if unprinted > 0:
+        subject = f"{show_count(unprinted, 'failed member')} {choose_form(unprinted, 'is', 'are')}"
+        if run_list.state(report.run) == RUNNING:
+            warn(
+                f"{subject} being retried; follow the run: s3unzip watch {report.run}"
+                f"{run_list.env_options}"
+            )
+        else:
+            warn(
+                f"{subject} in a record that is damaged or lost; s3unzip resume {report.run}"
+                f"{run_list.env_options} writes it again"
+            )
 
 
 def _find_page(report: Report, run_list: RunList) -> Path:
@@ -384,7 +386,8 @@ def _has_nested_left(report: Report, run_list: RunList, *, retry_failed: bool) -
         and report.options.nested_depth > 0
         and (
             retry_failed
-            # `NESTED` is written after all nested archives were tried; some may not have begun.
+            # `NESTED` is written after all nested archives were tried. It also lists the archives
+            # whose runs could not begin.
             or not any(store.names(NESTED))
             or b'"reason":"not-begun"' in store.read(NESTED)
         )
@@ -442,12 +445,12 @@ def _recall_config(arguments: Arguments, recorded: StoreConfig) -> StoreConfig:
         for field, parameter in parameters.items()
         if source_of(parameter) is ParameterSource.COMMANDLINE
     }
-    replaced = given | {EXCLUSIVE[field] for field in given & EXCLUSIVE.keys()}
+    not_recalled = given | {EXCLUSIVE[field] for field in given & EXCLUSIVE.keys()}
     recalled = {
         field: getattr(recorded, field)
         # `other_hosts` has no option of its own: `--allow` sets it, and no option unsets it, so the
         # recorded value is always recalled.
-        for field in (parameters.keys() | {"other_hosts"}) - replaced
+        for field in (parameters.keys() | {"other_hosts"}) - not_recalled
         if getattr(recorded, field)  # only values that are set are recalled
     }
     return replace(arguments.config(), **recalled)
@@ -531,7 +534,7 @@ def _follow(run: str, run_list: RunList, display: RunDisplay, arguments: Argumen
     snapshot = RunSnapshot(run)  # nothing is read yet
     printed: RunProgress | None = None  # the progress that was last printed as JSON
     read_at = time.monotonic()  # the time of the last successful read
-    ended_at: float | None = None  # when the run was first seen to have ended; None: not yet
+    ended_at: float | None = None  # when the run was first seen to have ended
     while True:
         now = time.monotonic()
         try:
@@ -578,10 +581,10 @@ def _update_display(display: RunDisplay, snapshot: RunSnapshot, progress: RunPro
 def _raise_if_overdue(
     run: str, state: str | None, run_list: RunList, *, seconds_since_end: float
 ) -> None:
-    """Raise `NotFoundError` if the report of an ended run can no longer be expected."""
-    limit = REPORT_SECONDS  # for an execution that failed: the report is written after its end
-    # Wait only for a possible start: a run on this machine is also `ENDED` between its plan and its
-    # first task. A successful execution wrote the report before it ended.
+    """Raise `NotFoundError` if the report of an ended run should already exist."""
+    limit = REPORT_SECONDS  # the report of a failed execution is written after the execution
+    # A run on this machine is also `ENDED` between its plan and its first task, so it may still
+    # begin. A successful execution wrote the report before it ended.
     if state in {ENDED, SUCCEEDED}:
         limit = BEGIN_SECONDS
     if seconds_since_end > limit:
