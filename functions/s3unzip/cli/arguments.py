@@ -87,8 +87,8 @@ class Arguments(Struct, frozen=True):
         str | None,
         RunOption(
             "--password-file FILE",
-            "File that contains the password for encrypted members; - prompts for it; "
-            f"or set {PASSWORD_VARIABLE}.",
+            "File that contains the password for encrypted members, or - for a prompt; "
+            f"you can set {PASSWORD_VARIABLE} instead.",
             HelpSection.ODD,
         ),
     ] = None
@@ -112,7 +112,8 @@ class Arguments(Struct, frozen=True):
         int | None,
         RunOption(
             "--delete-extra N",
-            "Delete up to N other objects below the prefix; on a terminal, ask first.",
+            "Delete up to N objects that are below the prefix but not members; on a terminal, ask "
+            "first.",
             HelpSection.AFTERWARDS,
             minimum=1,
         ),
@@ -164,7 +165,8 @@ class Arguments(Struct, frozen=True):
     at_once: Annotated[
         int,
         RunOption(
-            "--at-once N", "Maximum number of HEAD requests at once; with --deep, of GET requests."
+            "--at-once N",
+            "Maximum number of concurrent HEAD requests, or of GET requests with --deep.",
         ),
     ] = 64
     objects: Annotated[
@@ -239,10 +241,10 @@ class Arguments(Struct, frozen=True):
         """Return the given options that `kind` declares, keyed by the names of its fields."""
         values = {}
         for option in read_options(kind):
-            value = self.values.get(option.parameter)  # None if the option is not given
-            if value is not None and option.is_mapping:
-                value = _read_pairs(option, value)
-            if value is not None:
+            value = self.values.get(option.parameter)
+            if value is not None:  # the option is given
+                if option.is_mapping:
+                    value = _read_pairs(option, value)
                 values[option.field] = value
         return values
 
@@ -326,8 +328,9 @@ class Arguments(Struct, frozen=True):
             return url
         if os.environ.get(IGNORE_VARIABLE, "").lower() == "true":
             return None
-        # As in botocore, the variable that is specific to S3 overrides AWS_ENDPOINT_URL. It is
-        # ignored with --env, because the URL is then also used for other services, such as SQS.
+        # As in botocore, the variable that is specific to S3 overrides AWS_ENDPOINT_URL. With
+        # --env, the URL is also used for other services, such as SQS, so the variable for S3 is
+        # ignored.
         if self.env:
             return url
         return os.environ.get(S3_ENDPOINT_VARIABLE) or url
@@ -341,7 +344,7 @@ class Arguments(Struct, frozen=True):
     def open_machine(
         self, request: Request, stores: StoreConfig, password: bytes | None, progress: Progress
     ) -> "Machine":
-        """Return the machine for runs with the options and the destination of `request`."""
+        """Return a machine for runs that have the options and the destination of `request`."""
         from s3unzip.api.options import make_policy
         from s3unzip.local.machine import open_machine
 

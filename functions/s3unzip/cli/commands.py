@@ -95,7 +95,7 @@ class _GroupedCommand(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
         sections = {name: option.section for name, option in DECLARED.items()}
-        for section in (*HelpSection, None):  # None selects --help and options without a section
+        for section in (*HelpSection, None):  # None: options without a section
             records = [
                 option.get_help_record(ctx)
                 for option in options
@@ -103,7 +103,7 @@ class _GroupedCommand(click.Command):
             ]
             if records:
                 with formatter.section(section or "Options"):
-                    formatter.write_dl(list(filter(None, records)))  # None: a hidden option
+                    formatter.write_dl(list(filter(None, records)))  # a hidden option has no record
 
 
 def command(

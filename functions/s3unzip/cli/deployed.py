@@ -97,8 +97,8 @@ def _submit_named(arguments: Arguments, runs: DeployedRuns) -> int:
     if may_queue:
         submission = replace(submission, queued=_queue(runs, keys))
     else:
-        explanation = ""  # not needed with --dry-run, or if the user declined
-        if submission.ended and not keys:
+        explanation = ""  # with --dry-run, or if the user declined
+        if not keys and submission.ended:
             explanation = f": every archive already has a verdict: s3unzip runs{runs.env_options}"
         elif not keys:
             explanation = f": no archive was found that {runs.environment} accepts"
@@ -146,7 +146,7 @@ def _print_submission(submission: Submission) -> None:
 
 
 def _may_start(verb: str, arguments: Arguments, *, count: int, dollars: float) -> bool:
-    """Return whether to queue or start `count` archives, if any; ask unless an option decides.
+    """Return whether `count` archives may start; ask the user unless an option decides.
 
     Raises:
         BudgetError: the estimate is above ``--max-cost``.

@@ -55,9 +55,9 @@ DIFFERENCES = {
 }
 PROOFS = {
     "record": "verified by the store: the ETag has not changed since a run wrote the member",
-    "checksum": "verified by the store: the CRC-32 that it computed for the object",
+    "checksum": "verified by the store: the CRC-32 that the store computed is correct",
     "read": "verified by this command, which read the objects",
-    "metadata": "verified by their writer: the zip-crc32 in the metadata of the objects",
+    "metadata": "verified by the writer of the objects: the zip-crc32 in their metadata is correct",
     "size": "compared by size only: the archive does not declare the CRC-32",
 }
 

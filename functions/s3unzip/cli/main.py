@@ -114,7 +114,7 @@ def PROGRAM(context: click.Context) -> None:  # noqa: N802 - a constant
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
-    """Run a command and exit with its code. Errors are printed as one line, never a traceback."""
+    """Run a command and exit with its code. An error is printed as one line, not as a traceback."""
     if threading.current_thread() is not threading.main_thread():
         sys.exit(
             _print_error(
@@ -146,7 +146,8 @@ def _invoke(arguments: list[str]) -> int:
     if len(arguments) > 1 and arguments[0] == "help" and arguments[1] in COMMANDS:
         arguments = [arguments[1], "--help"]
     # A shell's completion script sets `COMPLETION` and COMP_WORDS. A user who asks for this script
-    # sets `COMPLETION` to a value that ends in `_source`. Otherwise, it was set by mistake.
+    # sets `COMPLETION` to a value that ends in `_source`. Otherwise, `COMPLETION` was set by
+    # mistake.
     if COMPLETION in os.environ and (
         "COMP_WORDS" in os.environ or os.environ[COMPLETION].endswith("_source")
     ):
@@ -159,7 +160,7 @@ def _invoke(arguments: list[str]) -> int:
 
 
 def explain_mistake(error: click.ClickException) -> str:
-    """Return one line: the mistake, and either the command to type or the one that shows help."""
+    """Return one line: the mistake, and the command to type or the command that shows help."""
     if isinstance(error, click.exceptions.NoSuchCommand):
         name = error.command_name
         advice = OTHER_NAMES.get(name)

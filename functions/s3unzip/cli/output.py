@@ -114,9 +114,9 @@ def _advise(
         code: the code of a failed check or of a fault.
         run: the id of the run.
         env_options: the options that select the run's environment. None means that there is no run
-            to continue, so the advice leaves out the command for that.
-        message: the message of a finding, which can name the format of a file that is not an
-            archive.
+            to continue, so the advice does not contain `s3unzip resume`.
+        message: the message of a finding. If a file is not an archive, the message can name the
+            format of the file.
     """
     match = OTHER_FORMAT.search(message or "")
     if match is not None:
@@ -151,7 +151,7 @@ def describe_finding(finding: Finding) -> str:
 
 
 def _in_brackets(code: str | None, offset: int | None = None) -> str:
-    """Return a code and an offset in brackets to append to a message; empty without a code."""
+    """Return a code and an offset in brackets, for the end of a message; "" without a code."""
     if not code:
         return ""
     return f" ({code}{_at_byte(offset)})"

@@ -95,7 +95,8 @@ def _estimate_in_environment(
     if arguments.platform not in {None, "aws"}:
         raise UsageError(f"--env {arguments.env} is on aws, not on {arguments.platform}")
     settings = arguments.deployed().config
-    defaults = settings.defaults_of(source)  # of the archive's route, or else of the environment
+    # If no route applies to the archive, these are the defaults of the environment.
+    defaults = settings.defaults_of(source)
     destination = defaults.destination
     if arguments.dest:
         destination = parse_destination(arguments.dest)
@@ -106,7 +107,10 @@ def _estimate_in_environment(
 
 
 def override_options(environment: Options, given: Options) -> Options:
-    """Return an environment's options; given options that are not the defaults override them."""
+    """Return an environment's options, some of them replaced by given options.
+
+    A given option that has its default value replaces nothing.
+    """
     defaults = Options()
     return replace(
         environment,

@@ -2,8 +2,8 @@
 
 The share is the fraction of the selected members' compressed bytes that has been processed. All
 bytes of a member with an outcome count as processed; so do the bytes of a large member that have
-been read so far. Bytes that are read again are counted only once. The number of bytes shown is this
-share of the bytes that the run writes.
+been read so far. Bytes that are read again are counted only once. The displayed number of bytes is
+the share times the number of bytes that the run writes.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class RunDisplay(Progress):
         self._start_display()
 
     def planned(self, plan: PlanSummary, elapsed: float = 0.0) -> None:
-        """Show the plan of a run that began `elapsed` seconds ago, with nothing done yet."""
+        """Show the plan of a run that began `elapsed` seconds ago; reset the counts."""
         with self._lock:
             self.counts.clear()
             self.plan = plan
@@ -173,7 +173,7 @@ class RunDisplay(Progress):
             if phase == VERIFYING and done:
                 return _figures_of_verify(counts, done / elapsed)
             title = PHASE_TITLES.get(phase, phase)
-            # Only these two phases have a share: during a scan, other members are extracted.
+            # A scan also has a share, because members are extracted during a scan.
             if plan is None or phase not in {"scan", EXTRACTING}:
                 return Figures(title, None, note=self.note)
             # `bytes_done` and `work` are sums of `PlannedMember.work`: compressed bytes and a
@@ -204,14 +204,14 @@ class RunDisplay(Progress):
         )
 
     def _remember(self, moment: _Moment) -> _Moment:
-        """Record a moment; return the earlier moment from which rates are measured.
+        """Record a moment; return the moment since which rates are measured.
 
-        The earlier moment is the most recent one that is more than `RATE_SECONDS` old, or the first
-        one if no moment is that old.
+        The result is the latest moment that is more than `RATE_SECONDS` old, or the first moment if
+        no moment is that old.
         """
         self._moments.append(moment)
         while len(self._moments) > 2 and moment.time - self._moments[1].time > RATE_SECONDS:
-            self._moments.pop(0)  # the next moment is old enough, too
+            self._moments.pop(0)  # the next moment is also old enough
         return self._moments[0]
 
     def _console(self) -> Console:
@@ -222,7 +222,7 @@ class RunDisplay(Progress):
         return self._own_console
 
     def _start_display(self) -> None:
-        """Start the live display or the thread that prints lines, unless already started."""
+        """Start the live display or the thread that prints lines, unless one of them is running."""
         if self._quiet or self._end_display is not None:
             return
         console = self._console()

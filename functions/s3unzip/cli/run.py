@@ -80,7 +80,7 @@ def run(arguments: Arguments) -> int:
         raise UsageError("--delete-extra: is for one archive; run them one by one")
     requests = _make_requests(arguments, stores)
     if arguments.dry_run:
-        password = arguments.password()  # only once, because it may prompt the user
+        password = arguments.password()  # only once, because the user may be asked
         if is_one:
             return _list_decisions(requests[0], arguments, stores, password)
         return max(_list_or_report(request, arguments, stores, password) for request in requests)
@@ -217,7 +217,7 @@ class _BatchDisplay(RunDisplay):
         self.ends.append(end)
         if end.error is not None:
             self.print_line(_error_line(end.source, end.error))
-        elif self._quiet and end.report is not None:  # if not quiet, the table shows it
+        elif self._quiet and end.report is not None:  # if not quiet, the table shows the report
             print_problem(end.report)
 
     def figures(self) -> Figures:
@@ -293,7 +293,7 @@ def _interrupted(ended: int, archives: int, interrupt: BaseException) -> Interru
 
 
 def _print_batch(archives: Sequence[ArchiveEnd], stores: StoreConfig) -> None:
-    """Print a table of the archives, the failures and next command for each, and the totals."""
+    """Print a table of the archives, their failures and next commands, and the totals."""
     write_table([ARCHIVE_COLUMNS, *map(_cells, archives)], sys.stderr)
     reports = [end.report for end in archives if end.report is not None]
     for report in reports:
@@ -322,7 +322,7 @@ def _print_batch(archives: Sequence[ArchiveEnd], stores: StoreConfig) -> None:
 
 
 def _error_line(source: str, error: str) -> str:
-    """Return an archive's error, prefixed with the archive's name unless it already is."""
+    """Return an archive's error as a line that begins with the archive's name."""
     if error.startswith(f"{source}:"):
         return error
     return f"{source}: {error}"
