@@ -19,11 +19,11 @@ Rules for the records:
 - A fault never replaces the record of a complete task. Only `settling.report` writes reports, and
   it never replaces a report with a worse or older one.
 - A damaged record is treated as missing. If it contains a task's outcomes, a segment or the report,
-  methods return None, because a repeated step can write it again. Only a plan can write run.json,
-  the members, a round and the outcomes of the plan. For these records, methods raise
-  `UnreadableRecordError`, and the run begins anew.
-- A `run.json` with another format number was written by another version of s3unzip. It counts as
-  unreadable.
+  methods return None, because a repeated step can write it again. A damaged run.json, member list,
+  round or list of the plan's outcomes can only be written by a new plan. For these records, methods
+  raise `UnreadableRecordError`, and the run begins anew.
+- Another version of s3unzip has written a `run.json` with another format number. Such a record
+  counts as unreadable.
 - Two archives can have the same run id, so the archive in a record is checked against the request.
 
 If a record is missing, `read_*` methods raise `NotFoundError` and `find_*` methods return None. All
@@ -93,7 +93,7 @@ class TaskOutcomes(Struct, frozen=True):
 
     @property
     def is_complete(self) -> bool:
-        """Whether the task has no unfinished members."""
+        """Whether all members of the task have outcomes."""
         return self.report.unfinished == 0
 
 
@@ -155,9 +155,10 @@ class RunRecords:
         try:
             self.store.create(RUN, data)
         except errors.ConflictError:  # a plan is already on record
-            # Raises `UsageError` if it is for another archive. An unreadable plan is replaced.
+            recorded = None
             with suppress(errors.UnreadableRecordError, errors.NotFoundError):
-                check_same_archive(plan.run.id, plan.run.source, plan.run.pin, self.read_plan().run)
+                recorded = self.read_plan().run
+            check_same_archive(plan.run.id, plan.run.source, plan.run.pin, recorded)
             self.store.write(RUN, [data])
 
     def read_rows(self, span: tuple[int, int], key_prefix: str) -> list[PlannedMember]:
@@ -225,8 +226,9 @@ class RunRecords:
         try:
             lines = split_lines(self.store.stream(name))
             report = self._decode(name, next(lines, b""), TaskReport)
-            for count, line in enumerate(lines, 1):  # noqa: B007 - compared after the loop
+            for line in lines:
                 yield self._decode(name, line, Outcome)
+                count += 1
         except errors.NotFoundError as error:
             raise self._unreadable(name, error) from error
         if count != report.failed:
@@ -274,9 +276,8 @@ class RunRecords:
     def effective_outcomes(self, tasks: Iterable[str]) -> Iterator[tuple[str, TaskOutcomes | None]]:
         """Yield what `read_outcomes` yields, but without the outcomes that settling has replaced.
 
-        If settling has recorded the outcome of a split member, the outcome of a stream that ended
-        later does not count. Settling's record is read first, because "member-" sorts before
-        "stream-".
+        If settling has recorded the outcome of a split member, a stream of this member has no
+        effect. The record of settling is read first, because "member-" sorts before "stream-".
         """
         settled_members: set[int | None] = set()  # the indexes of members that settling recorded
         for task, recorded in self.read_outcomes(sorted(tasks)):
@@ -297,7 +298,7 @@ class RunRecords:
 
     def all_outcomes(self) -> Iterator[Outcome]:
         """Yield all outcomes except those of the plan; a member may have several."""
-        # The plan can record millions of outcomes, none of them for a member that has an object.
+        # The plan refuses members, perhaps millions. These members have no objects.
         names = [name for name in self.store.names(OUTCOMES) if name != outcomes_name(PLAN_TASK)]
         for name, data in zip(names, map_ahead(self.store.read, names, READERS), strict=True):
             for line in filter(None, data.splitlines()[1:]):  # the first line is the task's report
@@ -305,10 +306,9 @@ class RunRecords:
 
     def find_task_report(self, task: str) -> TaskReport | None:
         """Return a task's report without its outcomes; None if it is missing or damaged."""
-        try:  # the first line is the report; `decode` refuses an empty record
-            return decode(
-                next(split_lines(self.store.stream(outcomes_name(task))), b""), TaskReport
-            )
+        try:
+            first_line = next(split_lines(self.store.stream(outcomes_name(task))), b"")
+            return decode(first_line, TaskReport)
         except (errors.NotFoundError, errors.UsageError):
             return None
 
@@ -349,7 +349,7 @@ class RunRecords:
     def look_up_report(self) -> tuple[bytes | None, Report | None]:
         """Return the bytes of the report, and the decoded report.
 
-        Both are None if the run has no report. If it is unreadable, only the second is None.
+        Both are None if the run has no report. If the bytes cannot be decoded, the report is None.
         """
         data = self._find_bytes(REPORT)
         if data is None:
@@ -380,10 +380,9 @@ class RunRecords:
 
     def delete_records(self, *, keep: Sequence[str] = ()) -> None:
         """Delete the records of the run that are listed in `RECORDS`, except those in `keep`."""
-        names = [
-            name for prefix in RECORDS if prefix not in keep for name in self.store.names(prefix)
-        ]
-        self.store.delete(names)
+        self.store.delete(
+            [name for prefix in RECORDS if prefix not in keep for name in self.store.names(prefix)]
+        )
 
     def _decode(self, name: str, data: bytes, kind: type[T]) -> T:
         try:
@@ -431,7 +430,7 @@ def split_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _parse_outcomes(data: bytes | None) -> TaskOutcomes | None:
-    """Return the outcomes in a record; None if it is missing or damaged: the task is repeated."""
+    """Return the outcomes in a record; None if the record is missing or damaged."""
     if data is None:
         return None
     first_line, *lines = data.splitlines() or [b""]  # an empty first line also counts as damaged
@@ -440,7 +439,7 @@ def _parse_outcomes(data: bytes | None) -> TaskOutcomes | None:
         outcomes = [decode(line, Outcome) for line in lines if line]
     except errors.UsageError:
         return None
-    counted = report.extracted + report.unchanged + report.failed
-    if len(outcomes) != counted:  # the record was truncated
+    # A truncated record has too few outcomes.
+    if len(outcomes) != report.extracted + report.unchanged + report.failed:
         return None
     return TaskOutcomes(report, outcomes)

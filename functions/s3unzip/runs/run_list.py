@@ -78,8 +78,8 @@ class RunList(ABC):
         """Return the full id of a run.
 
         Args:
-            name: ``latest``, an id, the name of an execution, or the beginning of an id or of the
-                archive stem that an id contains.
+            name: ``latest``, an id, the name of an execution, the beginning of an id, or the
+                beginning of the archive stem in an id.
         """
         if not name:
             raise UsageError("RUN is empty; is a variable of your shell not set?")
@@ -96,13 +96,13 @@ class RunList(ABC):
         ]
         if len(matches) == 1:
             return matches[0]
-        # A full id can also be the beginning of another id, and `matches` does not contain a run
-        # that is older than the latest `MAX_RUNS` runs.
-        if run in matches or (not matches and self.has(run)):
+        if run in matches:  # a full id can also be the beginning of another id
             return run
         advice = f"see s3unzip runs{self.env_options}"
         if matches:
-            raise UsageError(f"{run}: {len(matches)} runs begin with it; {advice}")
+            raise UsageError(f"{run}: {len(matches)} runs begin with this name; {advice}")
+        if self.has(run):  # the run is older than the latest `MAX_RUNS` runs
+            return run
         raise NotFoundError(f"{run}: no such run {self.location}; {advice}")
 
     def find_final_report(self, run: str) -> Report | None:
@@ -150,7 +150,7 @@ class RunProgress(Struct, frozen=True, omit_defaults=True):
     run: str
     state: str = ""  # state of the execution; empty on one machine
     members: int | None = None  # number of selected members; None while the run is being planned
-    extracted: int = 0  # this and the other counts include only tasks that have ended
+    extracted: int = 0  # all counts of members include only the tasks that have ended
     unchanged: int = 0
     failed: int = 0
     bytes_written: int = 0

@@ -39,15 +39,16 @@ class Step:
     """
 
     def __init__(self, run: Run, context: Context, calls: Calls) -> None:
-        stores = context.stores
         self.run = run
         self.context = context
         self.calls = calls
         self.started = context.clock.now()  # in Unix seconds
-        self.records = RunRecords.open(stores, run.id, calls)
+        self.records = RunRecords.open(context.stores, run.id, calls)
         # If `context.archive_end` is set, the last bytes of the archive are not read again.
-        self.archive = stores.source(run.source).pinned(run.source, run.pin, context.archive_end)
-        self.destination = stores.destination(run.destination)
+        self.archive = context.stores.source(run.source).pinned(
+            run.source, run.pin, context.archive_end
+        )
+        self.destination = context.stores.destination(run.destination)
         self.warnings: Counter[str] = Counter()  # number of warnings, by code
 
     def read_rows(self, span: tuple[int, int]) -> list[PlannedMember]:
@@ -127,7 +128,9 @@ class TaskAttempt(Step):
         self._shown_counts = count_progress([earlier.report])
         self._earlier = earlier.report
         self.first_object_time = earlier.report.first_object
-        if self.task.kind is TaskKind.BATCH:  # other tasks read their member again, and warn again
+        if (
+            self.task.kind is TaskKind.BATCH
+        ):  # other tasks start their member again, with new warnings
             self.warnings.update(earlier.report.warnings)
 
     def count_member_bytes(self, size: int) -> None:
@@ -153,7 +156,7 @@ class TaskAttempt(Step):
         if not now and time < self._next_update:
             return
         self._next_update = time + PROGRESS_SECONDS
-        # Count the copied outcomes: other threads can append outcomes after the copy is made.
+        # Other threads may append outcomes at any time: only those in the copy have been shown.
         new = self.outcomes[self._shown_outcome_count :]
         self._shown_outcome_count += len(new)
         counts = count_progress([self.report()])
@@ -167,7 +170,7 @@ class TaskAttempt(Step):
             progress.failed(failed[:MAX_FAILURES])
 
     def report(self) -> TaskReport:
-        """Return the current report of the task, including what earlier attempts did and used."""
+        """Return the current report of the task, which includes the work of earlier attempts."""
         task = self.task
         earlier = self._earlier
         seconds = self.context.clock.now() - self.started
@@ -177,7 +180,7 @@ class TaskAttempt(Step):
             outcome.size for outcome in self.outcomes if outcome.status is Status.EXTRACTED
         )
         unfinished = task.members - len(self.outcomes)
-        if self.settling_adds_outcome:  # a scan or slice that has ended; its task has no outcome
+        if self.settling_adds_outcome:  # the scan or slice has ended
             unfinished = 0
         return TaskReport(
             task=task.id,
@@ -204,8 +207,8 @@ class TaskAttempt(Step):
 
     def write(self) -> TaskReport:
         """Write the task's report and outcomes to the run store; return the report."""
-        # If settling adds the outcome, a scan or slice has ended and is not repeated. Otherwise,
-        # the next attempt reads the current member again, so its bytes are not counted.
+        # The next attempt will read a member without an outcome again, so the bytes of this member
+        # are not counted. But a scan or slice that has ended will not be repeated.
         if not self.settling_adds_outcome:
             self.current_member_bytes = 0
         self.show_progress(now=True)
@@ -218,7 +221,7 @@ def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = (
     """Return the sums of the counts in the reports of tasks, for the progress display.
 
     Each member is counted once: a split member in the report of settling (stage DONE), not in those
-    of its scans and slices. If it is streamed after all, its slices are not counted.
+    of its scans and slices. The slices of a member that is streamed are not counted.
 
     Args:
         reports: the reports of the tasks that have ended.
@@ -237,9 +240,9 @@ def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = (
         counts["bytes_read"] += report.bytes_read
         if report.stage is not Stage.SCAN:  # a scan only reads data that a slice extracts later
             counts.update(bytes_done=report.bytes_done, bytes_written=report.bytes_written)
-        # If settling has recorded an outcome of the same member, only that outcome is counted.
-        is_repeated = report.stage is not Stage.DONE and report.member in settled_members
-        if gives_outcome(report.stage) and not is_repeated:
+        # Instead of this outcome, the outcome that settling has recorded is counted.
+        is_replaced = report.stage is not Stage.DONE and report.member in settled_members
+        if gives_outcome(report.stage) and not is_replaced:
             counts.update(
                 extracted=report.extracted, unchanged=report.unchanged, failed=report.failed
             )

@@ -83,7 +83,9 @@ def test_a_run_is_found_by_its_beginning(site: Site) -> None:
     assert runs.find(f"{execution_name(two)}-r2") == two
     assert runs.find("latest") in {one, two}
     for beginning in ("same-", one[:11]):
-        with pytest.raises(UsageError, match="2 runs begin with it; see s3unzip runs --env dev"):
+        with pytest.raises(
+            UsageError, match="2 runs begin with this name; see s3unzip runs --env dev"
+        ):
             runs.find(beginning)
     with pytest.raises(NotFoundError, match="no such run in dev; see s3unzip runs --env dev"):
         runs.find("other")
