@@ -231,7 +231,7 @@ def test_an_archive_with_a_member_that_is_nowhere_else_is_kept(place: Place) -> 
     place.add("twice.zip", Entry("1/a.txt", b"first"), Entry("2/a.txt", b"second"))
     place.extract(
         *("twice.zip", "out", "--lenient", "--key-template", "{name}", "--after-success", "delete")
-    ).ends(0, "the archive was not deleted: the run left out 1 member of it")
+    ).ends(0, "the archive was not deleted: the run left out 1 member of the archive")
     assert (place.folder / "twice.zip").exists()
 
 

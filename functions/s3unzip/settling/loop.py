@@ -2,12 +2,12 @@
 
 The same functions run on one machine, in the intake function for a small archive, and as states of
 the state machine. A round is a list of tasks. Later rounds contain the tasks that did not end, the
-slices of scanned members, tasks that stream a member whose segments or slices did not form it, and
-the tasks of a run that a user resumes.
+slices of scanned members, tasks that stream a member because its segments or slices do not fit
+together, and the tasks of a run that a user resumes.
 
 Rules for the loop:
 
-- Each step can be repeated late or concurrently with another step. It reads what is on record and
+- A step can be repeated late or concurrently with another step. Each step reads the records and
   decides again. ``run.json`` is the last record of a plan, so a plan that exists is complete.
 - A step that is interrupted leaves records that the next step completes. A task without a complete
   record is repeated in the next round; three rounds without progress end the run.
@@ -69,7 +69,7 @@ from s3unzip.zip import ByteRange
 
 MAX_IDLE_ROUNDS = 3  # the run ends after this many consecutive rounds without progress
 EXECUTION_FAILED = "execution-failed"  # reason code of a run whose execution failed
-NOTHING_DONE = -1  # `Next.done` of a resumed run, so that it never begins with an idle round
+NOTHING_DONE = -1  # `Next.done` of a resumed run, so that the first round counts as progress
 
 
 class StepResult(NamedTuple):
@@ -127,7 +127,7 @@ def begin_run(
         report, is_first = write_report(
             plan, RunRecords.open(context.stores, plan.run, calls), began, renderer=context
         )
-        if archive.run is None:  # return the refusal, even if this run has a better report
+        if archive.run is None:  # return the new refusal, even if a better report is on record
             report = plan
         return StepResult(Next(plan.run, "done"), report, is_first=is_first)
     if planned is not None:
@@ -183,7 +183,8 @@ def _read_tail(request: Request, pin: Pin | None, context: Context, calls: Calls
         raise SourceChangedError(str(gone)) from gone
     if pin is not None and pin != tail.pin:
         raise SourceChangedError(
-            f"{request.source}: it was replaced; the event of the new version starts its own run"
+            f"{request.source}: the archive was replaced; the event of the new version starts "
+            "another run"
         )
     return tail
 
@@ -219,9 +220,9 @@ def look_up_run(records: RunRecords) -> RecordedRun:
 def _write_plan(plan: Plan, context: Context, calls: Calls) -> StepResult:
     """Write the first round and then the plan; settle a run without tasks immediately.
 
-    Before that, each member that several tasks copy is linked: its upload is created, and the tasks
-    copy slices into it. If linking meets a fault that ends the run, this stop is recorded. The
-    round then contains the copy tasks of the unlinked members, and settling links them later.
+    First, each member that several tasks copy is linked: its upload is created, and the tasks copy
+    slices into the upload. If a fault ends the run during the linking, the stop is recorded. The
+    round then contains the copy tasks of the unlinked members, and settling links these members.
     """
     run = plan.summary.run
     records = RunRecords.open(context.stores, run.id, calls)
@@ -237,7 +238,7 @@ def _write_plan(plan: Plan, context: Context, calls: Calls) -> StepResult:
     except RUN_FAULTS as fault:
         records.write_stop(stop_for(fault))
         linked_members = {task.member for task in tasks}
-        # Some of these members have an outcome already: `read_results` ignores their tasks.
+        # An unchanged member already has its outcome: `read_results` ignores its tasks.
         tasks += [task for task in plan.copies if task.member not in linked_members]
     records.write_round(0, tasks)
     stores = {}  # how later commands reach the stores
@@ -245,7 +246,7 @@ def _write_plan(plan: Plan, context: Context, calls: Calls) -> StepResult:
         stores = to_builtins(context.connections.recorded())
     records.write_plan(replace(plan.summary, requests=calls.requests, stores=stores))
     if not tasks:  # the first round is empty, so it ends immediately
-        return settle(Next(run.id, "few"), context)  # the value "few" is not used
+        return settle(Next(run.id, "few"), context)  # `settle` does not read "few"
     return StepResult(replace(_state_for_round(run, tasks, number=0, context=context), done=done))
 
 
@@ -289,7 +290,8 @@ def resume(
         results.stop = stop_for(damage)
         results.must_begin_anew = failed  # outcomes of failed members may remain, so plan again
     last_round = len(records.list_rounds()) - 1  # rounds are numbered from 0
-    state = Next(run, "few", last_round, done=NOTHING_DONE, reopened=failed)  # "few" is not used
+    # `_finish_round` does not read "few".
+    state = Next(run, "few", last_round, done=NOTHING_DONE, reopened=failed)
     return _finish_round(step, plan, results, state)
 
 
@@ -340,8 +342,8 @@ def settle_failed(  # noqa: PLR0913 - all known facts
 ) -> tuple[Report, bool] | None:
     """Report a run whose execution failed or was stopped; return None if the run is unknown.
 
-    A FAILED report replaces another one only if that one was finished before the execution began.
-    The report is dated to the end of the execution.
+    A FAILED report replaces an equally good report only if the report on record was finished before
+    the execution began. The new report is finished when the execution ended.
 
     Args:
         run: the id of the run.
@@ -371,8 +373,8 @@ def settle_failed(  # noqa: PLR0913 - all known facts
         if recorded is None:
             return None
         return recorded, False
-    # An equal verdict replaces a report that was finished by `outdated_until`. Verdicts other than
-    # FAILED follow from the records: an equal report on record says the same, so it is kept.
+    # This report replaces an equally good report that was finished by `outdated_until`. Verdicts
+    # other than FAILED follow from the records, so an equally good report on record is kept.
     outdated_until = began if report.verdict is Verdict.FAILED else 0.0
     return write_report(replace(report, finished=ended), records, outdated_until, renderer=context)
 
@@ -380,7 +382,7 @@ def settle_failed(  # noqa: PLR0913 - all known facts
 def _finish_round(step: Step, plan: PlanSummary, results: Results, state: Next) -> StepResult:
     """Write the next round if tasks remain; otherwise, write the report and end the run.
 
-    Before that, split members are linked or finished, which adds tasks and outcomes to `results`.
+    First, split members are linked or finished, which adds tasks and outcomes to `results`.
     The run also ends if a stop is recorded, or after `MAX_IDLE_ROUNDS` rounds without progress.
 
     Args:
@@ -391,13 +393,14 @@ def _finish_round(step: Step, plan: PlanSummary, results: Results, state: Next) 
     """
     stop = results.stop or step.records.find_stop()
     idle = 0 if results.done > state.done else state.idle + 1
-    if stop is None and idle < MAX_IDLE_ROUNDS:
+    is_stuck = idle >= MAX_IDLE_ROUNDS
+    if stop is None and not is_stuck:
         try:
             do_split_members(step, results)
         except RUN_FAULTS as fault:
             stop = stop_for(fault)
             step.records.write_stop(stop)
-    if stop is not None or idle >= MAX_IDLE_ROUNDS or not results.unfinished:
+    if stop is not None or is_stuck or not results.unfinished:
         return _end_run(step, plan, results, state, stop=stop)
     number = state.round + 1
     step.records.write_round(number, order_tasks(results.unfinished))
@@ -415,9 +418,7 @@ def _finish_round(step: Step, plan: PlanSummary, results: Results, state: Next) 
 def _end_run(
     step: Step, plan: PlanSummary, results: Results, state: Next, *, stop: Stop | None
 ) -> StepResult:
-    """Write the report of a run.
-
-    Before that, unneeded uploads are aborted, and the marker of a complete run is written.
+    """Abort the uploads that are not needed, write the marker of a complete run, then the report.
 
     Args:
         step: the step that settles the run.
@@ -427,7 +428,7 @@ def _end_run(
         stop: why the run ends early; None if nothing stopped it.
     """
     # From the second round on, tasks are repeated, so earlier attempts may have left uploads. After
-    # a stop, they remain: `resume` aborts them, and continues the uploads of split members.
+    # a stop, all uploads remain: `resume` continues those of split members and aborts the others.
     if state.round and stop is None:
         abort_leftover_uploads(step, results.large, results.uploads)
     if stop is not None and stop.verdict is Verdict.SOURCE_CHANGED:  # cannot be resumed

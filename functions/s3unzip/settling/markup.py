@@ -37,18 +37,18 @@ def untrusted(value: str) -> Markup:
     text around it.
     """
 
-    def spell(character: re.Match[str]) -> str:
-        return element("span", {"class": "escape"}, Markup(_spell(character)))
+    def wrap_escape(character: re.Match[str]) -> str:
+        return element("span", {"class": "escape"}, Markup(_escape(character)))
 
-    return element("bdi", {}, Markup(_HIDDEN.sub(spell, trusted(value))))
+    return element("bdi", {}, Markup(_HIDDEN.sub(wrap_escape, trusted(value))))
 
 
 def title_text(value: str) -> Markup:
     """Return text of unknown origin as markup without elements, for places that allow none."""
-    return trusted(_HIDDEN.sub(_spell, value))
+    return trusted(_HIDDEN.sub(_escape, value))
 
 
-def _spell(character: re.Match[str]) -> str:
+def _escape(character: re.Match[str]) -> str:
     return f"\\u{ord(character[0]):04x}"
 
 
@@ -94,7 +94,8 @@ def table(
 ) -> Markup:
     """Return a table of rows that `row` created.
 
-    On a phone, a failure is displayed as a card. The roles make screen readers treat it as a row.
+    On a phone, a failure is displayed as a card. Its roles tell screen readers that the card is a
+    row.
     """
     titles = [
         element(
@@ -129,12 +130,12 @@ def row(columns: Columns, cells: Sequence[Markup], *, reason: str = "") -> Marku
     """
     first_style, *_ = columns.values()
     header = element("th", {"scope": "row", "role": "rowheader", "class": first_style}, cells[0])
-    data_cells = [  # all cells but the header
+    data_cells = [
         element(
             "td", {"role": "cell", "class": style, "data-label": title if content else ""}, content
         )
-        for (title, style), content in zip(columns.items(), cells, strict=True)
-    ][1:]
+        for (title, style), content in zip(list(columns.items())[1:], cells[1:], strict=True)
+    ]
     return element("tr", {"role": "row", "data-reason": reason}, header, *data_cells)
 
 

@@ -79,13 +79,14 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
     """
     calls = context.calls()
     records = RunRecords.open(context.stores, run.id, calls)
-    archives = _first_archives(records, limit + 1)  # one archive more shows that there are too many
+    # One archive beyond the limit shows whether archives are refused.
+    archives = _first_archives(records, limit + 1)
     prefixes = Counter(_nested_prefix(archive.key) for archive in archives[:limit])
     findings = {
         prefix: Finding("nested-prefix-taken", message)
         for prefix, message in _find_taken(records, prefixes).items()
     }
-    findings[""] = Finding(
+    findings[""] = Finding(  # `_nested_prefix` returns "" for these names
         "nested-no-stem", "its name is empty once .zip is removed, so its members have no prefix"
     )
     destination = context.stores.destination(run.destination)
@@ -111,10 +112,7 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
 
 
 def _first_archives(records: RunRecords, count: int) -> list[Outcome]:
-    """Return the first `count` archives among the members that were extracted or unchanged.
-
-    They are in directory order.
-    """
+    """Return the first `count` archives in the directory that were extracted or unchanged."""
     candidates = (
         outcome
         for outcome in records.all_outcomes()
@@ -144,8 +142,8 @@ def nested_request(run: Run, key: str, budget: Budget) -> Request:
     """Return the request that extracts a nested archive.
 
     Args:
-        run: the run that extracted the archive. Its password and its rules for objects also apply
-            to the archive; its filters and its key template do not.
+        run: the run that extracted the archive. The password and the object properties of this run
+            also apply to the archive; the filters and the key template of this run do not.
         key: the key of the archive at the destination of `run`.
         budget: the budget for the archive and the archives inside it.
     """
@@ -177,15 +175,15 @@ def nested_requests(run: Run, report: Report, context: Context) -> Iterator[Requ
     budget = first_budget(context.tuning)
     own_budget = run.options.nested_budget
     if own_budget is not None:
-        # `subtract_run` also subtracts this archive itself. The outer run has done so already, when
-        # it computed `share`, so restore the number of archives.
+        # The number of archives does not change: when the outer run computed `share`, it subtracted
+        # this archive itself.
         budget = replace(subtract_run(own_budget, report, context), archives=own_budget.archives)
     accepted, refused = find_nested(run, context, budget.archives)
     if refused:
         RunRecords.open(context.stores, run.id, context.calls()).write_nested(refused)
     shares = max(1, len(accepted))  # 1 avoids a division by zero
     share = Budget(
-        (budget.archives - len(accepted)) // shares,  # without these archives themselves
+        (budget.archives - len(accepted)) // shares,  # without the accepted archives
         budget.members // shares,
         budget.size // shares,
     )

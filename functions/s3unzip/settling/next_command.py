@@ -43,7 +43,8 @@ def next_command(
             return _command_after_failures(report, environment, connections)
         case Verdict.FAILED if report.reason == "link-refused":  # `resume` would use the old link
             return repeat_command(report, connections, source="NEW-URL")
-        case Verdict.FAILED if report.reason != "not-implemented":  # else, only other options help
+        # If the reason is "not-implemented", only other options help: no command is known.
+        case Verdict.FAILED if report.reason != "not-implemented":
             return continuation
         case Verdict.COMPLETED if report.archive_left:
             return continuation
@@ -79,13 +80,14 @@ def _command_after_failures(
     codes = report.reasons.keys()
     options = environment_options(environment, connections)
     retry: str | None = f"s3unzip resume {report.run} --failed{options}"
-    # The plan refuses encrypted members if it has no password, so `resume` does not read them.
+    # An environment reads its password from a secret, so only on this machine can an option set the
+    # password.
     if "encrypted" in codes and not (report.options.password_ref or environment):
+        # The plan refused encrypted members, because it had no password. `resume` does not plan.
         retry = repeat_command(report, connections, PASSWORD)
-    # An environment reads its password from a secret, so no option can set another password.
     elif codes & MAY_HAVE_WRONG_PASSWORD and not environment:
         retry = f"{retry} {PASSWORD}"
-    elif not codes & RETRYABLE:  # "encrypted" is not: an environment needs another secret first
+    elif not codes & RETRYABLE:
         retry = None
     # At most `FAILURES_SHOWN` members are shown for each reason.
     if retry is None and max(report.reasons.values(), default=0) > FAILURES_SHOWN:

@@ -103,7 +103,6 @@ def _section(title: str, content: Markup) -> Markup:
 
 @cache
 def _make_template() -> str:
-    """Return the template of the page, including its style, script and policy."""
     script = _read_asset("page.js")
     style = _read_asset("page.css")
     policy = (

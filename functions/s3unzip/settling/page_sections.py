@@ -85,8 +85,8 @@ def _tile(
         value: a figure or a word.
         note: the text below the value.
         tone: a CSS class.
-        has_note: False if the note would be meaningless, such as "0 failed"; its line is then
-            empty. Callers therefore need not choose the note themselves.
+        has_note: False leaves the line of the note empty. Callers set it for a note that would say
+            nothing, such as "0 failed".
     """
     if not has_note:
         note = ""
@@ -98,7 +98,7 @@ def _tile(
 
 
 def _member_tiles(report: Report) -> Iterator[Markup]:
-    """Yield the tiles for members: extracted, failed, no outcome. A refused archive gets none."""
+    """Yield the tiles for members; the members of a refused archive have no tiles."""
     if report.verdict is Verdict.REJECTED:
         return
     other_counts = {
@@ -110,8 +110,8 @@ def _member_tiles(report: Report) -> Iterator[Markup]:
     yield _tile(
         "Members extracted", figure(f"{report.extracted:,}"), note or f"of {report.members:,}"
     )
-    # Directories do not count as members here. But a failed member may be a directory: without
-    # `max`, the share of failed members could exceed 100 %.
+    # Directories are not counted. But a failed member may be a directory, so without `max`, the
+    # share of failed members could exceed 100 %.
     member_count = max(report.members - report.directories, report.failed + report.missing)
     # "Failed 0" next to members without an outcome would suggest that all is well.
     if not (report.failed or report.missing):
@@ -217,7 +217,7 @@ def failures(report: Report, environment_options: str) -> Markup:
 
 
 def _reasons_table(report: Report, row_reasons: list[str], environment_options: str) -> Markup:
-    """Return the table of reasons; `row_reasons` are the reasons in the rows of the other table."""
+    """Return the table of reasons; `row_reasons` has the reason of each listed failure."""
     columns = {"Reason": "", "Members": "number", "": "rest"}  # the last column contains the bars
     largest = max(report.reasons.values())
     rows = [
@@ -391,7 +391,7 @@ def _identify(report: Report) -> Iterator[tuple[str, str]]:
 def _counts_table(
     caption: str, title: str, counts: Sequence[tuple[Markup, int]], *, note: str = ""
 ) -> Markup:
-    """Return a table of names and counts in an element with its own id; "" if there are none."""
+    """Return a table of counts in an element with its own id; nothing if there are no counts."""
     if not counts:
         return NOTHING
     columns = {title: "", "Count": "number"}

@@ -9,8 +9,8 @@ The rules:
   use this module to amend the report.
 - A verdict never replaces a better verdict. The best verdict is COMPLETED, followed by
   COMPLETED_WITH_ERRORS, then REJECTED, and finally FAILED and SOURCE_CHANGED. If two verdicts are
-  equally good, the new one replaces the old one only if its step began to read the records after
-  the old one was written.
+  equally good, the new report replaces the old report only if the old report was finished before
+  the step of the new report began to read the records.
 - The only exception: if a user resumes a run to extract its failed members again, any newer verdict
   may replace COMPLETED_WITH_ERRORS.
 - A writer can run repeatedly, concurrently with other writers, or late, even hours after its
@@ -77,9 +77,10 @@ OVERTAKEN = f"{{}}: other writers replaced its report before each of {MAX_TRIES}
 
 
 def find_runs(source: Location, stores: Stores, calls: Calls, second: int) -> list[str]:
-    """Return the recorded runs of archives put at `second` whose stem begins like that of `source`.
+    """Return the runs on record of archives put at `second`, with a stem like that of `source`.
 
-    Such a stem may be longer than that of `source`, so the caller must compare the archives.
+    The stem of an archive may also be longer, and only begin with the stem of `source`. Therefore,
+    the caller must compare the archives.
 
     Args:
         source: the location of an archive.
@@ -180,7 +181,7 @@ def make_report(
 
 def _explain_missing(run: Run, results: Results, stop: Stop | None, missing: int) -> Stop | None:
     """Return why a run is incomplete; None if all members have final outcomes."""
-    if not (missing or results.must_begin_anew):  # a stop is then irrelevant
+    if not (missing or results.must_begin_anew):  # a stop that came too late has no effect
         return None
     if stop is not None:  # a run that must begin anew always has a stop
         return stop
@@ -198,12 +199,14 @@ def _explain_missing(run: Run, results: Results, stop: Stop | None, missing: int
 
 def write_marker(step: Step, report: Report) -> None:
     """Write the object that marks the run as complete."""
-    key = step.run.key_prefix + MARKER
     body = encode({"run": report.run, "verdict": report.verdict, "extracted": report.extracted})
     # A bucket policy may require the properties for every object.
     properties = step.run.options.objects or ObjectProperties()
     facts = with_properties(ObjectFacts("application/json", {}), properties)
-    step.calls.run("put", lambda: step.destination.put(key, body, facts, if_absent=False))
+    step.calls.run(
+        "put",
+        lambda: step.destination.put(step.run.key_prefix + MARKER, body, facts, if_absent=False),
+    )
 
 
 def write_report(
@@ -236,7 +239,7 @@ def write_report(
         check_same_archive(report.run, report.source, report.pin, earlier)
         report = _keep_done_action(report, earlier)
         if earlier == report:  # this step has written it, but the response was lost
-            return report, True  # perhaps not the first, but the replaced report is gone
+            return report, True  # whether this write replaced another report is not known
         if earlier is not None and not may_replace(
             report, earlier, outdated_until, reopened=reopened
         ):
@@ -302,7 +305,7 @@ def _plan_source_action(run: Run, report: Report) -> SourceResult | None:
         obstacle = "none of its members was extracted"
     # A lenient run leaves out all but the last of the members that have the same key.
     elif rule.action is SourceAction.DELETE and report.excluded:
-        obstacle = f"the run left out {show_count(report.excluded, 'member')} of it"
+        obstacle = f"the run left out {show_count(report.excluded, 'member')} of the archive"
     else:
         return SourceResult(rule.action, SourceState.PENDING)
     return SourceResult(rule.action, SourceState.KEPT, message=obstacle)
@@ -330,19 +333,20 @@ def finish_source(rule: AfterSuccess | None, report: Report, context: Context) -
     if pin is None or planned is None or not report.archive_left:
         return report
     calls = context.calls()
-    finished = SourceResult(
-        planned.action,
-        SourceState.KEPT,
-        "after_success was changed in the environment after the run began",
-    )
-    if rule is not None and rule.action is planned.action:
-        finished = SourceResult(rule.action, SourceState.DONE)  # unless the request fails
+    if rule is None or rule.action is not planned.action:
+        finished = SourceResult(
+            planned.action,
+            SourceState.KEPT,
+            "after_success was changed in the environment after the run began",
+        )
+    else:
         try:
             calls.run(
                 FIRST_REQUESTS[rule.action],
                 lambda: _delete_or_tag(rule, pin, report, context),
                 "source",
             )
+            finished = SourceResult(rule.action, SourceState.DONE)
         except SourceChangedError as error:
             finished = SourceResult(rule.action, SourceState.KEPT, str(error))
         except S3UnzipError as error:
@@ -356,7 +360,6 @@ def finish_source(rule: AfterSuccess | None, report: Report, context: Context) -
 
 
 def _delete_or_tag(rule: AfterSuccess, pin: Pin, report: Report, context: Context) -> None:
-    """Delete or tag the version `pin` of an archive whose members are in the destination."""
     store = context.stores.source(report.source)
     if rule.action is SourceAction.TAG:
         store.tag(report.source, pin, rule.tags)

@@ -63,7 +63,7 @@ class Results(Struct):
     to_link: list[list[Task]] = field(default_factory=list)
     # For each split member that settling must finish: its slices.
     to_finish: list[list[tuple[Task, TaskOutcomes]]] = field(default_factory=list)
-    done: int = 0  # ended tasks plus members with an outcome: each round with progress increases it
+    done: int = 0  # number of ended tasks, plus number of members with an outcome
     stop: Stop | None = None  # set if records cannot be read
     # Whether failed members should have been extracted again, but records cannot be read.
     must_begin_anew: bool = False
@@ -165,7 +165,7 @@ def read_results(step: Step, plan: PlanSummary) -> Results:
     except UnreadableRecordError as damage:
         results = Results(step.context.tuning.failures_listed, stop=stop_for(damage))
         for _, recorded in step.records.effective_outcomes(step.records.recorded_task_ids()):
-            if recorded is not None:  # it is None if the record is damaged
+            if recorded is not None:  # None: the record is damaged
                 results.add_task(recorded)
     return results
 
@@ -211,14 +211,10 @@ def _sort_member(results: Results, stages: _Stages) -> None:
     }
     match current_stage(ended):
         case Stage.LINK:
-            parts = {
-                # One task for each part. If an upload of the member was aborted, several rounds may
-                # have a task for the same part.
-                task.part: task
-                # A member that is copied has no scans: its tasks are in `LINK` from the start.
-                for task, _ in stages.get(Stage.SCAN) or stages[Stage.LINK]
-            }
-            results.to_link.append(list(parts.values()))
+            # A member that is copied has no scans: its tasks are in `LINK` from the start.
+            tasks = stages.get(Stage.SCAN) or stages[Stage.LINK]
+            # If an upload of the member was aborted, several rounds may have a task for one part.
+            results.to_link.append(list({task.part: task for task, _ in tasks}.values()))
         case Stage.FINISH:
             # All outcomes exist in this stage; the condition is only for the type checker.
             results.to_finish.append(
@@ -241,9 +237,10 @@ def do_split_members(step: Step, results: Results) -> None:
         map_ahead(partial(link_member, step), tuple(results.to_link), MEMBERS_AT_ONCE),
         map_ahead(partial(finish_member, step), tuple(results.to_finish), MEMBERS_AT_ONCE),
     ):
-        # The member is no longer waiting. The results come in order: first all members of
-        # `to_link`, and once that list is empty, those of `to_finish`.
-        del (results.to_link or results.to_finish)[0]
+        # The member is no longer waiting. The members of `to_link` come first, then those of
+        # `to_finish`.
+        waiting = results.to_link or results.to_finish
+        del waiting[0]
         if isinstance(tasks_or_outcome, Outcome):
             outcome = tasks_or_outcome
             results.add_outcomes([outcome], task_id=_record_member(step, outcome))
@@ -257,8 +254,8 @@ def do_split_members(step: Step, results: Results) -> None:
 def link_copies(step: Step, copies: Sequence[Task]) -> Sequence[Task]:
     """Link a stored member: begin its upload, and return the tasks that copy it in slices.
 
-    If an existing object is already the member, the member is recorded as unchanged, and no tasks
-    are returned. If the member cannot be linked, the result is a single task that copies the whole
+    If the destination already has the member, the member is recorded as unchanged, and no tasks are
+    returned. If the member cannot be linked, the result is a single task that copies the whole
     member.
     """
     linked = link_member(step, copies)
@@ -321,10 +318,9 @@ def forget_outcomes(step: Step, is_forgotten: Callable[[Outcome], bool]) -> int:
         if recorded is None or not gives_outcome(recorded.report.stage):
             continue
         remaining = [outcome for outcome in recorded.outcomes if not is_forgotten(outcome)]
-        forgotten = len(recorded.outcomes) - len(remaining)
-        if not forgotten:
+        if len(remaining) == len(recorded.outcomes):
             continue
-        count += forgotten
+        count += len(recorded.outcomes) - len(remaining)
         if recorded.report.stage is Stage.DONE:  # written by settling for one split member
             records.delete_outcomes(task_id)
         elif task_id in spans:
@@ -352,7 +348,7 @@ def _reduce_record(
 
 
 def read_results_to_resume(step: Step, plan: PlanSummary) -> Results:
-    """Read the results of a run that is resumed, and abort the uploads that killed workers left.
+    """Read the results of a run that is resumed, and abort the uploads of killed workers.
 
     The upload of a split member may be missing, because `s3unzip abort` or a lifecycle rule has
     aborted it. Without the upload, the slices of the member would fail, and one task would have to
@@ -387,9 +383,9 @@ def _find_missing_uploads(step: Step, results: Results) -> dict[str, int]:
 def _take_slices_back(step: Step, missing: Mapping[str, int]) -> None:
     """Remove the slices of missing uploads from all rounds, so that settling links members again.
 
-    `missing` maps the id of each upload to the index of its member. A task whose slice was removed
-    is in the stage `LINK` (`Task.stage`), unless it is the only task of its member. Such a task is
-    deleted: the scans of the member suffice for linking.
+    `missing` maps the id of each upload to the index of its member. Without its slice, a task is in
+    the stage `LINK` (`Task.stage`). The only task of a member is deleted instead, because settling
+    then links the member from its scans.
     """
     for number in step.records.list_rounds():
         tasks: list[Task] = []
@@ -397,7 +393,7 @@ def _take_slices_back(step: Step, missing: Mapping[str, int]) -> None:
             if task.slice is None or task.slice.upload_id not in missing:
                 tasks.append(task)
             elif task.parts > 1:
-                # Use the index in `missing`: that of a damaged task may be wrong.
+                # The task may be damaged, so its index is taken from `missing`.
                 tasks.append(replace(task, slice=None, member=missing[task.slice.upload_id]))
         step.records.write_round(number, tasks)
 
@@ -423,7 +419,7 @@ def abort_split_uploads(step: Step, results: Results) -> None:
 
 
 def abort_leftover_uploads(step: Step, tasks: Iterable[Task], spared: Collection[str] = ()) -> int:
-    """Abort the uploads that killed workers left behind; return the number of uploads.
+    """Abort the uploads left behind by killed workers; return the number of uploads.
 
     Args:
         step: the step that aborts the uploads.
