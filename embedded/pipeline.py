@@ -125,8 +125,10 @@ class DeployedPipeline:
 
     def members(self, prefix: str = "") -> dict[str, bytes]:
         s3, bucket = self.client("s3"), self.outputs["DestinationBucket"]
-        keys = self.member_keys(prefix)
-        return {key: s3.get_object(Bucket=bucket, Key=key)["Body"].read() for key in keys}
+        return {
+            key: s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+            for key in self.member_keys(prefix)
+        }
 
     def member_keys(self, prefix: str = "") -> list[str]:
         pages = self.client("s3").get_paginator("list_objects_v2")

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -75,16 +75,23 @@ class Account:
         Returns:
             The number of concurrent executions; None if the credentials may not read it.
         """
-        client = self.client("lambda")
         try:
-            limits = client.get_account_settings()["AccountLimit"]
-            answers = [client.get_function_concurrency(FunctionName=name) for name in functions]
+            limits = self.client("lambda").get_account_settings()["AccountLimit"]
+            reserved = self.reserved_concurrency(functions)
             unreserved = int(limits["UnreservedConcurrentExecutions"])
         except (BotoCoreError, ClientError, KeyError):
             return None
-        return unreserved + sum(
-            int(answer.get("ReservedConcurrentExecutions", 0)) for answer in answers
-        )
+        return unreserved + sum(filter(None, reserved.values()))
+
+    def reserved_concurrency(self, functions: Iterable[str]) -> dict[str, int | None]:
+        """Return the reserved concurrency of each function; None if it has none."""
+        client = self.client("lambda")
+        return {
+            name: client.get_function_concurrency(FunctionName=name).get(
+                "ReservedConcurrentExecutions"
+            )
+            for name in functions
+        }
 
     def memory_limit(self, memory: int) -> int | None:
         """Return the account's maximum for the memory of a function in MB, if `memory` exceeds it.
@@ -311,7 +318,8 @@ class DeployedStack:
     outputs: dict[str, str]
     protected: bool  # whether termination protection is on
     buckets: tuple[str, ...]  # names of the buckets that are deleted with the stack
-    functions: tuple[str, ...] = ()  # names of the functions
+    # The names of the functions, with the reserved concurrency of each in the template.
+    functions: dict[str, int | None] = field(default_factory=dict)
     status: str = ""  # such as UPDATE_COMPLETE
     is_own: bool = True  # whether it is a stack of s3unzip, by the description of its template
 
@@ -330,9 +338,10 @@ def find_stack(account: Account, name: str) -> DeployedStack | None:
     # JSON, such as ours.
     body = cloudformation.get_template(StackName=name).get("TemplateBody") or {}
     template: dict[str, Any] = body if isinstance(body, dict) else {}
+    declared: dict[str, Any] = template.get("Resources", {})
     deleted_buckets = {  # logical ids; existing and retained buckets are not deleted
         logical_id
-        for logical_id, resource in template.get("Resources", {}).items()
+        for logical_id, resource in declared.items()
         if resource["Type"] == "AWS::S3::Bucket" and resource.get("DeletionPolicy") == "Delete"
     }
     resources = [
@@ -351,11 +360,13 @@ def find_stack(account: Account, name: str) -> DeployedStack | None:
             for resource in resources
             if resource["LogicalResourceId"] in deleted_buckets
         ),
-        functions=tuple(
-            resource["PhysicalResourceId"]
+        functions={
+            resource["PhysicalResourceId"]: declared.get(resource["LogicalResourceId"], {})
+            .get("Properties", {})
+            .get("ReservedConcurrentExecutions")
             for resource in resources
             if resource["ResourceType"] == "AWS::Lambda::Function"
-        ),
+        },
         is_own=not body or template.get("Description", "").startswith(f"{SERVICE}: "),
     )
 
@@ -389,6 +400,29 @@ def stop_pipeline(account: Account, stack: DeployedStack) -> int:
     for execution in running:
         states.stop_execution(executionArn=execution, cause="The environment is destroyed.")
     return sum(re.search(r"-w\d+$", execution) is None for execution in running)
+
+
+def start_functions(account: Account, stack: DeployedStack) -> list[str]:
+    """Let Lambda call the functions that `stop_pipeline` has stopped; return their names.
+
+    CloudFormation leaves them stopped: it compares a template with the one before, not with the
+    functions. Without the right to read their concurrency, no function counts as stopped.
+    """
+    client = account.client("lambda")
+    try:
+        reserved_concurrency = account.reserved_concurrency(stack.functions)
+    except ClientError:
+        return []
+    stopped = [name for name, reserved in reserved_concurrency.items() if reserved == 0]
+    for name in stopped:
+        reserved = stack.functions[name]
+        if reserved is None:
+            client.delete_function_concurrency(FunctionName=name)
+        else:
+            client.put_function_concurrency(
+                FunctionName=name, ReservedConcurrentExecutions=reserved
+            )
+    return stopped
 
 
 def list_runs(

@@ -120,10 +120,6 @@ class Alarms(Construct):
     @property
     def runbook(self) -> str:
         """What to do about each alarm, as a Markdown table; the links work in each Region."""
-        rows = (
-            f"| [{name}](#alarmsV2:alarm/{alarm.alarm_name}) | {self._advice[name]} |"
-            for name, alarm in self.by_name.items()
-        )
         return "\n".join(
             [
                 "## What to do",
@@ -131,7 +127,10 @@ class Alarms(Construct):
                 "",
                 "| alarm | do |",
                 "| --- | --- |",
-                *rows,
+                *(
+                    f"| [{name}](#alarmsV2:alarm/{alarm.alarm_name}) | {self._advice[name]} |"
+                    for name, alarm in self.by_name.items()
+                ),
             ]
         )
 

@@ -89,8 +89,11 @@ def build_bundle(folder: Path, wheels: Sequence[str] = LAMBDA_WHEELS) -> str | N
 
 def copy_package(folder: Path) -> None:
     """Copy the part of the package that the functions need into `folder`."""
-    ignored = shutil.ignore_patterns("__pycache__", "__main__.py", "cli", "filesystem.py")
-    shutil.copytree(PACKAGE, folder / "s3unzip", ignore=ignored)
+    shutil.copytree(
+        PACKAGE,
+        folder / "s3unzip",
+        ignore=shutil.ignore_patterns("__pycache__", "__main__.py", "cli", "filesystem.py"),
+    )
 
 
 def install_dependencies(folder: Path, wheels: Sequence[str]) -> None:

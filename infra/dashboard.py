@@ -100,9 +100,12 @@ class Dashboard(Construct):
 
 def _headline(measures: Measures, dollars: cloudwatch.IMetric) -> list[cloudwatch.IWidget]:
     """Return the most important numbers, over the time range of the dashboard."""
-    ends = [measures.measure(name, "Sum", label) for name, label in ENDS.items()]
     return [
-        number("Archives", ends, width=10),
+        number(
+            "Archives",
+            [measures.measure(name, "Sum", label) for name, label in ENDS.items()],
+            width=10,
+        ),
         number(
             "Members written", [measures.measure("MembersExtracted", "Sum", "extracted")], width=5
         ),
@@ -250,13 +253,17 @@ def _stages(measures: Measures) -> list[list[cloudwatch.IWidget]]:
 
 
 def _throughput(measures: Measures) -> list[cloudwatch.IWidget]:
-    members = {
-        "MembersExtracted": "extracted",
-        "MembersUnchanged": "unchanged",
-        "MembersFailed": "failed",
-    }
     return [
-        own_graph("Members", measures, members, rate=True),
+        own_graph(
+            "Members",
+            measures,
+            {
+                "MembersExtracted": "extracted",
+                "MembersUnchanged": "unchanged",
+                "MembersFailed": "failed",
+            },
+            rate=True,
+        ),
         own_graph("Bytes", measures, {"BytesRead": "read", "BytesWritten": "written"}, rate=True),
         own_graph(
             "Requests to S3",

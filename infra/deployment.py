@@ -29,6 +29,7 @@ from infra.account import (
     find_account,
     find_stack,
     list_runs,
+    start_functions,
     stop_pipeline,
 )
 from infra.cdk_cli import run_cdk
@@ -47,7 +48,7 @@ STOPPED = {
     "shows its status. Then run `make deploy` again",
     "destroy": "stopped; the functions may be stopped and the buckets emptied, and CloudFormation "
     "completes a deletion that has begun. Run `make destroy` again; to keep the environment, run "
-    "the commands that `s3unzip doctor` prints",
+    "`make deploy`, which starts the functions again",
 }
 UNRESERVED = 100  # part of the account's concurrency that functions are not allowed to reserve
 
@@ -146,6 +147,9 @@ def deploy(arguments: Arguments) -> int:
         options += ["--require-approval", "never"]
     code = run_cdk(["deploy", *options], account.variables)
     if code == 0:
+        _, stack = _find(arguments)
+        for name in start_functions(account, stack):
+            _say(f"{name} was stopped, as by `make destroy`; Lambda calls it again")
         _say(f"\nTry it: make put {arguments.for_make()} ARCHIVE=archive.zip")
     elif not (arguments.yes or sys.stdin.isatty()):
         _say(
@@ -285,8 +289,7 @@ def destroy(arguments: Arguments) -> int:
     )
     if not arguments.yes and _ask(f"Type {stack.name} to continue: ") != stack.name:
         raise RefusedError("nothing was deleted")
-    stopped = stop_pipeline(account, stack)
-    _say(f"functions stopped, {show_count(stopped, 'run')} stopped")
+    _say(f"functions stopped, {show_count(stop_pipeline(account, stack), 'run')} stopped")
     for bucket in stack.buckets:
         _say(f"emptying {bucket}")  # many objects take long, and an error names no bucket
         _say(f"{bucket}: {show_count(empty_bucket(account, bucket), 'object')} deleted")

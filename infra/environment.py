@@ -101,9 +101,7 @@ class Environment(Section):
 
     def written_key(self, destination: BucketSection) -> str | None:
         """Return the KMS key for the PUTs of members; None: the bucket's default encryption."""
-        if destination.kms_key:
-            return None
-        return self.kms_key
+        return None if destination.kms_key else self.kms_key
 
     @property
     def max_workers(self) -> int:
@@ -135,22 +133,24 @@ class Environment(Section):
     def _check(self) -> Self:
         """Refuse settings that contradict each other; the error has the first reason."""
         try:
-            problems = chain(
-                self._explain_plan_memory(),
-                self._explain_timeouts(make_tuning(self.tuning)),
-                self._explain_concurrency(),
-                self._explain_buckets(),
-                self._explain_prefixes(),
-                self._explain_keys(),
-                self._explain_network(),
-                explain_order(self.all_routes),
-                explain_patterns(self.all_routes),
-                explain_writes(dict(self.buckets()), self.all_routes),
-                self._explain_tags(),
-                self._explain_after_success(),
-                self._explain_scan(),
+            problem = next(
+                chain(
+                    self._explain_plan_memory(),
+                    self._explain_timeouts(make_tuning(self.tuning)),
+                    self._explain_concurrency(),
+                    self._explain_buckets(),
+                    self._explain_prefixes(),
+                    self._explain_keys(),
+                    self._explain_network(),
+                    explain_order(self.all_routes),
+                    explain_patterns(self.all_routes),
+                    explain_writes(dict(self.buckets()), self.all_routes),
+                    self._explain_tags(),
+                    self._explain_after_success(),
+                    self._explain_scan(),
+                ),
+                None,
             )
-            problem = next(problems, None)
         except UsageError as error:
             raise ValueError(str(error)) from error
         if problem is not None:
@@ -193,20 +193,19 @@ class Environment(Section):
 
     def _explain_concurrency(self) -> Iterator[str]:
         """Yield a message for each limit that exceeds the function's reserved concurrency."""
-        functions = self.functions
         if "max_workers" in self.tuning:
             yield "tuning.max_workers: an environment has runs.max_workers in its place: set that"
         for name, at_once, function in (
             ("runs.max_workers", self.runs.max_workers, "extract"),
             ("intake.concurrency", self.intake.concurrency, "intake"),
         ):
-            reserved = getattr(functions, function).reserved_concurrency
+            reserved = getattr(self.functions, function).reserved_concurrency
             if at_once is not None and 0 < reserved < at_once:
                 yield (
                     f"{name}: {at_once} is more than functions.{function}.reserved_concurrency "
                     f"({reserved}): lower the one or raise the other"
                 )
-        if functions.intake.reserved_concurrency == 1:
+        if self.functions.intake.reserved_concurrency == 1:
             yield (
                 "functions.intake.reserved_concurrency: 1 is too little, because the queue's event "
                 "source has at least 2 invocations at once: make it 2 or more, or 0"

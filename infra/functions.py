@@ -81,8 +81,9 @@ class Functions(Construct):
 
     def destination_policy(self, section: BucketSection) -> str:
         """Return the bucket policy, as JSON, for a destination bucket of another account."""
-        roles = [function.role for function in self.by_name.values() if function.role]
-        return self._rights.destination_policy(section, roles)
+        return self._rights.destination_policy(
+            section, [function.role for function in self.by_name.values() if function.role]
+        )
 
     def _function(self, name: str, rights: list[iam.PolicyStatement]) -> lambda_.Function:
         section: FunctionSection = getattr(self._environment.functions, name)
@@ -181,12 +182,9 @@ def _application_level(environment: Environment) -> lambda_.ApplicationLogLevel:
 def _variables(environment: Environment, storage: Storage) -> dict[str, str]:
     """Return the environment variables that all functions have."""
     destination = environment.destination
-    rule = environment.after_success
-    defaults = asdict(Limits())
-    limits = dict(asdict(environment.limits).items() - defaults.items())
+    limits = dict(asdict(environment.limits).items() - asdict(Limits()).items())
     if environment.ingest.scan:
         limits["parts"] = 1  # the scan of a part does not cover the members of a split archive
-    tuning = environment.tuning | {"max_workers": environment.max_workers}
     return {
         Variable.ENVIRONMENT: environment.name,
         Variable.STACK: cdk.Aws.STACK_NAME,  # a StackSet chooses the names of its stacks
@@ -201,9 +199,13 @@ def _variables(environment: Environment, storage: Storage) -> dict[str, str]:
         Variable.REQUEST_PAYER: "requester" if environment.ingest.request_payer else "",
         Variable.SCAN: environment.ingest.scan or "",
         Variable.EVENT_BUS: environment.event_bus,
-        Variable.AFTER_SUCCESS: _json_of(rule.model_dump(exclude_defaults=True)),
+        Variable.AFTER_SUCCESS: _json_of(
+            environment.after_success.model_dump(exclude_defaults=True)
+        ),
         Variable.OPTIONS: json.dumps(to_builtins(environment.options)),
-        Variable.TUNING: json.dumps(tuning, sort_keys=True),
+        Variable.TUNING: json.dumps(
+            environment.tuning | {"max_workers": environment.max_workers}, sort_keys=True
+        ),
         Variable.LIMITS: json.dumps(limits, sort_keys=True),
         Variable.WORKER_MEMORY: str(environment.functions.extract.memory),
         Variable.MAX_COST: str(environment.runs.max_cost or ""),

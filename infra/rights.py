@@ -79,8 +79,9 @@ class Rights:
     def _secrets(self) -> list[iam.PolicyStatement]:
         """Return the rights to read each secret with a password, and to decrypt it with its key."""
         routes = self._environment.all_routes
-        refs = {route.password_secret for route in routes if route.password_secret}
-        secrets = sorted({ref.partition("#")[0] for ref in refs})
+        secrets = sorted(
+            {route.password_secret.partition("#")[0] for route in routes if route.password_secret}
+        )
         keys = sorted({route.password_kms_key for route in routes if route.password_kms_key})
         rights = {"secretsmanager:GetSecretValue": secrets, "kms:Decrypt": keys}
         return [allow([action], *arns) for action, arns in rights.items() if arns]
@@ -118,8 +119,10 @@ class Rights:
 
     def _destinations(self) -> list[str]:
         """Return the ARNs of the destination buckets of all routes, without duplicates."""
-        sections = [route.destination for route in self._environment.all_routes]
-        buckets = map(self._storage.destination_of, reversed(sections))
+        buckets = [
+            self._storage.destination_of(route.destination)
+            for route in reversed(self._environment.all_routes)
+        ]
         return list(dict.fromkeys(bucket.bucket_arn for bucket in buckets))
 
     def _tasks(self) -> list[iam.PolicyStatement]:
@@ -148,9 +151,6 @@ class Rights:
     def _runs(self) -> list[iam.PolicyStatement]:
         """Return the rights of a function that can end a run, which include those of tasks."""
         machine = self._environment.stack.name
-        bus = self._stack.format_arn(
-            service="events", resource="event-bus", resource_name=self._environment.event_bus
-        )
         return [
             *self._tasks(),
             allow(["s3:ListBucketMultipartUploads"], *self._destinations()),
@@ -162,7 +162,13 @@ class Rights:
             ),
             iam.PolicyStatement(
                 actions=["events:PutEvents"],
-                resources=[bus],
+                resources=[
+                    self._stack.format_arn(
+                        service="events",
+                        resource="event-bus",
+                        resource_name=self._environment.event_bus,
+                    )
+                ],
                 # IfExists, because the embedded AWS does not set this key.
                 conditions={"StringEqualsIfExists": {"events:source": "s3unzip"}},
             ),
@@ -181,9 +187,7 @@ class Rights:
             actions.append("s3:DeleteObject")
         if self._environment.ingest.scan is not None:
             actions.append("s3:GetObjectVersionTagging")
-        if not actions:
-            return []
-        return [allow(sorted(set(actions)), *self._archives)]
+        return [allow(sorted(set(actions)), *self._archives)] if actions else []
 
 
 def member_actions(options: Options) -> list[str]:

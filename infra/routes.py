@@ -39,8 +39,7 @@ def inherit_settings(route: Mapping[str, Any], values: Mapping[str, Any]) -> dic
     destination = route.get("destination", {})
     if "existing" not in destination:
         own = values.get("destination", {})
-        inherited = {name: own[name] for name in INHERITED if name in own}
-        destination = {**inherited, **destination}
+        destination = {**{name: own[name] for name in INHERITED if name in own}, **destination}
     whole["destination"] = destination
     if "password_secret" not in route:
         secrets = ("password_secret", "password_kms_key")
@@ -173,9 +172,9 @@ def explain_writes(
         for route in routes:
             archives = ingest.model_copy(update={"prefix": route.prefix})
             if are_below(archives, written):
-                whose = "the trigger's scope"
-                if route.name:
-                    whose = f"the scope of the route {route.name}"
+                whose = (
+                    f"the scope of the route {route.name}" if route.name else "the trigger's scope"
+                )
                 yield (
                     f"{setting}.prefix: s3://{written.existing}/{written.prefix} is inside {whose} "
                     f"(s3://{ingest.existing}/{route.prefix}*{route.suffix}), so what a run writes "

@@ -114,7 +114,6 @@ class Workflow(Construct):
                 include_execution_data=False,
             ),
         )
-        rounds = storage.work.arn_for_objects(f"{environment.work.prefix}runs/*/rounds/*")
         # The developer guide of Step Functions, "IAM policies for using Distributed Map states",
         # requires all four for a ResultWriter.
         self.state_machine.add_to_role_policy(
@@ -125,7 +124,7 @@ class Workflow(Construct):
                     "s3:ListMultipartUploadParts",
                     "s3:AbortMultipartUpload",
                 ],
-                rounds,
+                storage.work.arn_for_objects(f"{environment.work.prefix}runs/*/rounds/*"),
             )
         )
         for key in sorted(filter(None, {environment.kms_key, environment.work.kms_key})):

@@ -7,7 +7,8 @@
 - A function without a reservation finds only what nobody has reserved: lambda-concurrency.
 - At least 100 stay unreserved, or all of a smaller quota (``LAMBDA_UNRESERVED_CONCURRENCY``
   sets another minimum): configuration-concurrency.
-- A template's ReservedConcurrentExecutions counts; MiniStack ignores it.
+- A template's ReservedConcurrentExecutions counts; MiniStack ignores it. An update of a stack
+  changes the reservation only if the two templates differ in it.
 - A function has at most ``LAMBDA_MEMORY_QUOTA`` MB of memory (new accounts have 3,008), which is
   checked before anything else of a request: gettingstarted-limits.
 - An SQS event source polls up to its own maximum, whatever is reserved (1,000 without one;
@@ -71,10 +72,12 @@ def _share_concurrency(names: dict[str, Any]) -> None:
             return _responses.error_response_json("InvalidParameterValueException", problem, 400)
         return put(name, data)
 
-    def reserve(physical_id: str, properties: dict[str, Any]) -> None:
-        wanted = properties.get("ReservedConcurrentExecutions")
+    def reserve(physical_id: str, old: dict[str, Any], new: dict[str, Any]) -> None:
+        wanted = new.get("ReservedConcurrentExecutions")
+        if wanted == old.get("ReservedConcurrentExecutions"):
+            return
         value = None if wanted is None else int(wanted)
-        problem = None if value is None else _problem(physical_id, value)
+        problem = _problem(physical_id, value)
         if problem:
             raise ValueError(problem)
         _lambda._functions[physical_id]["concurrency"] = value

@@ -216,14 +216,16 @@ def test_a_page_and_ctrl_c_are_explained(
 
 def fit(account: Account, name: str, **settings: object) -> list[str]:
     """Return the words that fit an environment with these settings to the account."""
-    return deployment.fit_account(
-        account,
-        deployment.Arguments(
-            load_environment(name, settings=settings),
-            tuple(f"{setting}={value}" for setting, value in settings.items()),
-            yes=True,
-            archive=None,
-        ),
+    return deployment.fit_account(account, make_arguments(name, **settings))
+
+
+def make_arguments(name: str = "dev", **settings: object) -> deployment.Arguments:
+    """Return the arguments of a command for an environment with these settings."""
+    return deployment.Arguments(
+        load_environment(name, settings=settings),
+        tuple(f"{setting}={value}" for setting, value in settings.items()),
+        yes=True,
+        archive=None,
     )
 
 
@@ -423,14 +425,7 @@ def test_a_stack_at_work_is_not_changed(account: Account) -> None:
     with pytest.raises(RefusedError, match=r"stack busy \(CREATE_IN_PROGRESS\), perhaps for ano"):
         fit(account, "dev", **{"stack.name": "busy"})
     with pytest.raises(RefusedError, match="Nothing was changed: wait until `s3unzip doctor`"):
-        deployment.destroy(
-            deployment.Arguments(
-                load_environment("dev", settings={"stack.name": "busy"}),
-                (),
-                yes=True,
-                archive=None,
-            )
-        )
+        deployment.destroy(make_arguments(**{"stack.name": "busy"}))
 
 
 def test_dev_fits_into_a_new_account(small_account: Account) -> None:
@@ -482,7 +477,7 @@ def test_functions_and_runs_are_stopped_before_they_go(account: Account) -> None
         {"StateMachineArn": make_machine_of(states, {"Type": "Wait", "Seconds": 600, "End": True})},
         protected=False,
         buckets=(),
-        functions=("deleted-by-hand", "intake"),
+        functions={"deleted-by-hand": None, "intake": None},
     )
     execution = states.start_execution(stateMachineArn=stack.outputs["StateMachineArn"])
     states.start_execution(stateMachineArn=stack.outputs["StateMachineArn"], name="run-w1")
@@ -490,6 +485,51 @@ def test_functions_and_runs_are_stopped_before_they_go(account: Account) -> None
     assert states.describe_execution(executionArn=execution["executionArn"])["status"] == "ABORTED"
     assert stop_pipeline(account, stack) == 0
     assert 0 in functions.get_function_concurrency(FunctionName="intake").values()
+
+
+def test_a_deployment_starts_functions_that_were_stopped(
+    account: Account, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An update of a stack leaves them stopped, as a `make destroy` that was stopped left them."""
+    function = {
+        "Runtime": "python3.13",
+        "Role": "arn:aws:iam::000000000000:role/any",
+        "Handler": "index.handler",
+        "Code": {"ZipFile": "pass"},
+    }
+    resources: dict[str, dict[str, Any]] = {
+        name: {
+            "Type": "AWS::Lambda::Function",
+            "Properties": {**function, "FunctionName": name, **reserved},
+        }
+        for name, reserved in {"free": {}, "kept": {"ReservedConcurrentExecutions": 5}}.items()
+    }
+    template = {"Description": OWN, "Resources": resources}
+    cloudformation = account.client("cloudformation")
+
+    def run_cdk(*_: object) -> int:
+        for resource in resources.values():
+            resource["Properties"]["Timeout"] = 9
+        cloudformation.update_stack(StackName="halted", TemplateBody=json.dumps(template))
+        cloudformation.get_waiter("stack_update_complete").wait(StackName="halted")
+        return 0
+
+    cloudformation.create_stack(StackName="halted", TemplateBody=json.dumps(template))
+    cloudformation.get_waiter("stack_create_complete").wait(StackName="halted")
+    client = account.client("lambda")
+    for name in resources:
+        client.put_function_concurrency(FunctionName=name, ReservedConcurrentExecutions=0)
+    account.client("ssm").put_parameter(
+        Name="/cdk-bootstrap/hnb659fds/version", Value="30", Type="String"
+    )
+    monkeypatch.setattr(deployment, "run_cdk", run_cdk)
+    deployment.deploy(make_arguments(**{"stack.name": "halted"}))
+    said = capsys.readouterr().out
+    assert [f"{name} was stopped" in said for name in resources] == [True, True]
+    assert [
+        client.get_function_concurrency(FunctionName=name).get("ReservedConcurrentExecutions")
+        for name in resources
+    ] == [None, 5]
 
 
 def make_machine_of(states: Any, state: dict[str, Any]) -> str:
