@@ -205,10 +205,9 @@ def test_local_run_gives_the_same_report(pipeline: DeployedPipeline, operator: P
         *("unchanged", "failed", "missing", "reasons", "warnings", "bytes_out"),
     )
     assert {n: getattr(local, n) for n in same} == {n: getattr(deployed, n) for n in same}
-    failures = [(f.key, f.reason, f.message, f.offset) for f in deployed.failures]
     assert [
         (f.key.removeprefix("local/"), f.reason, f.message, f.offset) for f in local.failures
-    ] == failures
+    ] == [(f.key, f.reason, f.message, f.offset) for f in deployed.failures]
     members = pipeline.members("local/").items()
     assert {key.removeprefix("local/"): body for key, body in members} == pipeline.members("same/")
 

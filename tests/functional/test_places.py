@@ -112,15 +112,14 @@ def test_one_server_and_an_anonymous_source_copy_nothing(places: Places) -> None
 def test_the_requester_pays_for_the_source_only(places: Places) -> None:
     """Each request that reads the archive has the header, copies too, and no other has it."""
     places.extract(*places.one, "--request-payer").ends(0)
-    requests = {
+    assert {
         (
             asked.headers.get("x-amz-request-payer"),
             asked.bucket == "from",
             "x-amz-copy-source" in asked.headers,
         )
         for asked in places.here.asked
-    }
-    assert requests == {
+    } == {
         ("requester", True, False),
         ("requester", False, True),
         (None, False, False),

@@ -299,11 +299,10 @@ def lay(parent: Path) -> Path:
 
 
 def _around(inside: Path) -> list[tuple[str, bytes, int]]:
-    paths = (path for path in sorted(inside.parent.rglob("*")) if path.is_file())
     return [
         (str(path), path.read_bytes(), path.stat().st_mode)
-        for path in paths
-        if not path.is_relative_to(inside)
+        for path in sorted(inside.parent.rglob("*"))
+        if path.is_file() and not path.is_relative_to(inside)
     ]
 
 

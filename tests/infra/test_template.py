@@ -386,9 +386,9 @@ def test_incomplete_uploads(dev: Synthesized, bucket: str, days: int) -> None:
 
 def test_retention(prod: Synthesized) -> None:
     """Runs, logs and dead letters are kept as long as the environment says, and no longer."""
-    lifecycle = prod.properties("StorageWork")["LifecycleConfiguration"]
     assert prod.environment.work.expire_days in [
-        rule.get("ExpirationInDays") for rule in lifecycle["Rules"]
+        rule.get("ExpirationInDays")
+        for rule in prod.properties("StorageWork")["LifecycleConfiguration"]["Rules"]
     ]
     policies = {
         name: resource.get("DeletionPolicy")
@@ -430,9 +430,9 @@ def test_a_malware_gate(scanned: Synthesized) -> None:
     tagged = {name: scanned.allowed(name, "s3:GetObjectVersionTagging") for name in FUNCTIONS}
     ends = dict.fromkeys(ENDS_RUNS, frozenset({"<StorageIngest.Arn>/in/*"}))
     assert tagged == {**ends, "extract": set()}
-    variables = map(scanned.variables, FUNCTIONS)
     assert [
-        (one[Variable.SCAN], json.loads(one[Variable.LIMITS])["parts"]) for one in variables
+        (one[Variable.SCAN], json.loads(one[Variable.LIMITS])["parts"])
+        for one in map(scanned.variables, FUNCTIONS)
     ] == [("guardduty", 1)] * 4
 
 

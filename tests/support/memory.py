@@ -110,8 +110,7 @@ class MemoryBucket:
 
     def tail(self, location: Location, length: int) -> Tail:
         stored = self._stored(location.key)
-        version = None if self.versions is None else stored.etag
-        pin = Pin(len(stored.body), stored.etag, version)
+        pin = Pin(len(stored.body), stored.etag, None if self.versions is None else stored.etag)
         return Tail((stored.body[-length:] if length else b""), pin, stored.modified)
 
     # Destination

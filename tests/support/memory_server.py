@@ -171,8 +171,7 @@ def _copy(
     source = model.Location("s3", name, key)
     pin = buckets[name].tail(source, 0).pin
     first, last = asked.headers["x-amz-copy-source-range"].removeprefix("bytes=").split("-")
-    span = ByteRange(int(first), int(last) + 1)
-    return bucket.copy_part(upload, number, 0, source, pin, span)
+    return bucket.copy_part(upload, number, 0, source, pin, ByteRange(int(first), int(last) + 1))
 
 
 def _read(bucket: MemoryBucket, asked: Asked) -> Reply:

@@ -225,8 +225,7 @@ class HttpServer:
         self.asked: list[Asked] = []
         self.make_reply = answer
         self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # of the server behind a proxy
-        handler = type("Handler", (_Handler,), {"owner": self})
-        self._server = ThreadingHTTPServer((HOST, 0), handler)
+        self._server = ThreadingHTTPServer((HOST, 0), type("Handler", (_Handler,), {"owner": self}))
         self._server.daemon_threads = True
         self._server.socket.listen(1024)  # clients that come at once
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))

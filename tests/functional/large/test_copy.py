@@ -112,8 +112,7 @@ class RefusingCompletes(MemoryBucket):
     """Will not have an object made of parts that were copied, which have no checksum here."""
 
     def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> str:
-        held = self.pending[upload.upload_id].parts.values()
-        if any(part.crc32 is None for part, _ in held):
+        if any(part.crc32 is None for part, _ in self.pending[upload.upload_id].parts.values()):
             raise StorageError("InvalidArgument: multiple checksums in request")
         return super().complete_upload(upload, parts, if_absent=if_absent)
 

@@ -164,12 +164,11 @@ def test_scans_survive_their_bytes(*, raw: bytes, encoder: str, at: int, whole: 
 def test_other_bytes_are_refused() -> None:
     """Bytes that are no record of this kind end as one clear error."""
     packed = scan(STREAM, BLOCKS[9].start_bit, None).to_bytes()
-    linked = LinkedSegment(0, None, (0, 9), b"", 0, 9).to_bytes()
     for other in (
         b"",
         b"{}\n",
         STREAM,
-        linked,
+        LinkedSegment(0, None, (0, 9), b"", 0, 9).to_bytes(),
         packed[:-1],
         packed[:-3] + b"abc",
         packed + b"x",

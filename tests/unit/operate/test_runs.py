@@ -401,8 +401,7 @@ def test_commands_pay_where_the_requester_pays(site: Site, tmp_path: Path) -> No
     (tmp_path / "paid.zip").write_bytes(GOOD)
     account.asked.clear()
     environment = load_environment("dev", settings={"stack.name": "paid"})
-    archive = tmp_path / "paid.zip"
-    deployment.put(deployment.Arguments(environment, (), yes=True, archive=archive))
+    deployment.put(deployment.Arguments(environment, (), yes=True, archive=tmp_path / "paid.zip"))
     runs = DeployedRuns("paid", StoreConfig(endpoint_url=account.url))
     assert list_archives(["s3://arrivals/"], runs) == ({"paid.zip": len(GOOD)}, 0)
     assert find_missing(runs, 0.0).archives == 1

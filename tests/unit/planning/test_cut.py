@@ -136,10 +136,10 @@ def test_every_member_is_in_exactly_one_task_or_split(members: list[Size]) -> No
 def test_each_bound_of_a_batch_is_reached(bound: str, most: int, member: Size) -> None:
     """Bytes in, bytes out and members each end a batch alone: as full as it may be."""
     bounds = {"batch_bytes": 1 << 40, "batch_output": 1 << 40, "batch_members": 1 << 40}
-    limits = replace(WIDE, **(bounds | {bound: most}))
-    assert [(task.members, task.size) for task in _cut([member] * 9, limits).tasks] == [
-        (3, 3 * member[1])
-    ] * 3
+    assert [
+        (task.members, task.size)
+        for task in _cut([member] * 9, replace(WIDE, **(bounds | {bound: most}))).tasks
+    ] == [(3, 3 * member[1])] * 3
 
 
 @given(sizes, st.integers(1, 20))

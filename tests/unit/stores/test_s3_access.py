@@ -187,10 +187,9 @@ def test_parts_and_pieces_are_told_by_their_endings() -> None:
 def test_an_archive_that_is_gone_is_no_member(tmp_path: Path) -> None:
     """The archive is deleted while its directory is read: a file of its name is another one."""
     (tmp_path / "a.zip").touch()
-    gone = Location("file", "", f"{tmp_path}/gone/a.zip")
-    assert not make_archive_test(gone, Pin(1), Location("file", "", str(tmp_path)))(
-        f"{tmp_path}/a.zip"
-    )
+    assert not make_archive_test(
+        Location("file", "", f"{tmp_path}/gone/a.zip"), Pin(1), Location("file", "", str(tmp_path))
+    )(f"{tmp_path}/a.zip")
 
 
 @dataclass
