@@ -103,7 +103,10 @@ class MemberDecoder:
             yield output
 
     def _decrypt(self, cipher: _ZipCrypto | _WinZipAes, data: Buffer) -> Buffer:
-        """Return the decrypted bytes of `data`; start the cipher after its header or salt."""
+        """Return the decrypted bytes of `data`.
+
+        The first `lead_length` bytes of the member are not content. They start the cipher.
+        """
         missing = cipher.lead_length - len(self._lead)
         if missing:
             self._lead += data[:missing]
@@ -246,7 +249,8 @@ def _inflate_whole(member: Member, data: Buffer, policy: Policy) -> Decoded:
         content = stream.decompress(data, member.size + 1)  # one more byte, to detect an overrun
     except IGZIP_ERROR as error:
         raise MemberError(member.finding("corrupt-stream", explain_igzip(error))) from error
-    if len(content) > member.size:  # if wrapped, the caller catches this and streams the member
+    # If the member is wrapped, the caller catches this error and decodes the member in pieces.
+    if len(content) > member.size:
         member.fail("size-overrun", f"more than {member.size} bytes")
     warnings = check_end(
         member,
@@ -270,10 +274,10 @@ class _ZipCrypto:
         self._member = member
         self._opened = opened  # the local header; None if it was not read
         self._decrypt = StandardZipDecrypter(password)
-        self.doubt = ""  # the end of messages about the data, once the check byte has matched
+        self.doubt = ""  # set by `start`: the end of all later messages
 
     def start(self, lead: bytes) -> None:
-        """Check the last byte of the encryption header `lead`, which is encrypted like the data.
+        """Decrypt the encryption header `lead`, and check its last byte.
 
         This byte must equal the high byte of the CRC-32 (6.1.6). A streaming writer does not know
         the CRC-32 yet, so Info-ZIP uses the high byte of the time in the local header instead.
@@ -286,7 +290,7 @@ class _ZipCrypto:
                 check_bytes.append(self._opened.time_high)
         if self._decrypt(lead)[-1] not in check_bytes:
             self._member.fail("wrong-password", "the check byte differs")
-        # Later messages end with this text, because the check byte can match by chance.
+        # The check byte can match by chance, so the password may still be wrong.
         self.doubt = "; or the password is wrong: ZipCrypto accepts 1 in 256 wrong passwords"
 
     def decrypt(self, data: Buffer) -> Buffer:
@@ -354,8 +358,8 @@ def _open_cipher(
     `lead_length` bytes and uses them to check the password. If the member has a data descriptor,
     ZipCrypto's check needs `opened`, the local header. After `start`, `decrypt` is called with the
     data in order, in pieces of any size. `doubt` is added to messages about the decrypted data, to
-    warn that the password might still be wrong. `doubt` is empty before `start` is called, and also
-    afterwards for WinZip AES, whose verifier has confirmed the password.
+    warn that the password might still be wrong. Before `start` is called, `doubt` is empty. For
+    WinZip AES, `doubt` remains empty, because the verifier confirms the password.
     """
     if member.cipher is None:
         return None
@@ -385,12 +389,12 @@ class GzipMember(MemberDecoder):
 
     The stream of a deflated member is copied between a header of 10 bytes and a trailer of 8 bytes,
     and is inflated only for checking. Any other member is written as stored blocks (RFC 1951,
-    3.2.4). Therefore all objects of a run are gzip files, and their lengths can be computed from
-    the directory.
+    3.2.4). All objects of a run are therefore gzip files, and the length of each file can be
+    computed from the directory.
 
-    If `trust_crc` is True, a deflate stream is not checked by inflating it, and its errors appear
-    only when a reader unpacks the file. When `decode` is exhausted, `crc32` is the CRC-32 of the
-    content.
+    If `trust_crc` is True, a deflate stream is copied without being inflated, so errors in the
+    stream appear only when a reader unpacks the file. When `decode` is exhausted, `crc32` is the
+    CRC-32 of the content.
     """
 
     def __init__(
@@ -443,7 +447,7 @@ class GzipMember(MemberDecoder):
             )
 
     def _store(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
-        """Yield the content as stored blocks; the decoder checks it before the last block."""
+        """Yield the content as stored blocks; check the content before the last block."""
         waiting = bytearray()
         for output in super().decode(pieces):
             waiting += output

@@ -1,6 +1,7 @@
 """Compare a member's local header (APPNOTE 4.3.7) and data descriptor (4.3.9) with the directory.
 
-The bytes of both are in the same range as the data, so these checks need no extra request.
+The local header and the descriptor are read together with the data, so these checks need no extra
+request.
 """
 
 import struct
@@ -109,15 +110,15 @@ def open_member(member: Member, raw: Buffer, policy: Policy) -> OpenedMember | i
     """
     room = member.stop - member.offset
     if len(raw) < records.LOCAL_LENGTH:
-        if len(raw) >= room:  # there is no room for a header before the next header
-            member.fail("lfh-truncated", f"{room} bytes for a header")
+        if len(raw) >= room:  # the next header begins before this header can end
+            member.fail("lfh-truncated", f"there are only {room} bytes for the local header")
         return min(room, HEAD_LENGTH)
     header = read_local_header(raw)
     if header.signature != records.LOCAL_SIGNATURE:
         member.fail("lfh-bad-signature", f"{header.signature.hex()} instead of 504b0304")
     if header.length + member.compressed_size > room:
         stop = member.offset + header.length + member.compressed_size
-        member.fail("overlap", f"with its local header it ends at {stop}, past {member.stop}")
+        member.fail("overlap", f"the data ends at {stop}, but must end at {member.stop} or earlier")
     if len(raw) < header.length:
         return header.length
     name_stop = records.LOCAL_LENGTH + header.name_length
@@ -160,12 +161,12 @@ def _is_plain_copy(header: LocalHeader, name: bytes, member: Member) -> bool:
 
 
 def _compare_content(member: Member, header: LocalHeader, extras: records.Extras) -> bool:
-    """Refuse a CRC-32 or a size that differs from the directory's; return whether all are equal.
+    """Compare the CRC-32 and the two sizes with the directory; return whether all are equal.
 
-    If a descriptor follows the data, the header can contain zeros or sentinels instead of these
-    values. If the member is also encrypted, Info-ZIP writes the time, shifted by 16 bits, instead
-    of the CRC-32. For a stored member, Info-ZIP then writes the length without the encryption; that
-    length is accepted for every method.
+    A different value is refused, with two exceptions. If a descriptor follows the data, the header
+    can contain zeros or sentinels instead of the values. If the member is also encrypted, Info-ZIP
+    replaces the CRC-32 by the time, shifted by 16 bits, and the compressed size of a stored member
+    by the length without the encryption. This length is accepted for every method.
     """
     sizes = records.resolve_zip64(extras, records.Sizes(header.size, header.compressed))
     local = (header.crc32, sizes.compressed, sizes.size)  # the tuples below have the same order
@@ -183,15 +184,14 @@ def _compare_content(member: Member, header: LocalHeader, extras: records.Extras
                 f"{_describe_content(*local)}; "
                 f"the directory declares {_describe_content(*declared)}",
             )
-    # Without a descriptor, the loop has compared the sizes, so both headers declare 0 bytes. An
-    # empty stream has at most 32 bytes (that of xz). If more bytes follow, they are content that
-    # the headers do not declare.
+    # If both headers declare 0 compressed bytes, up to 32 bytes can follow the local header: an
+    # empty xz stream has 32 bytes. More bytes are content that the headers do not declare.
     if (
         header.method
         and not (member.compressed_size or header.flags & records.FLAG_DESCRIPTOR)
         and member.stop - member.offset - header.length > 32
     ):
-        member.fail("size-mismatch", "0 bytes are declared, but data follows its local header")
+        member.fail("size-mismatch", "0 bytes are declared, but data follows the local header")
     return local == declared
 
 
@@ -204,7 +204,7 @@ def _compare_names(member: Member, name: bytes, policy: Policy) -> Iterator[str]
     declared = read_name(member.name_bytes, is_utf8=is_utf8, policy=policy)
     has_same_path = local.path == declared.path and local.is_directory == declared.is_directory
     if local.failure or declared.failure or not has_same_path:
-        member.fail("lfh-name-mismatch", f"its local header has the name {show_name(name)!r}")
+        member.fail("lfh-name-mismatch", f"the local header has the name {show_name(name)!r}")
     yield "lfh-name-variant"
 
 
@@ -212,16 +212,17 @@ def _check_coding(member: Member, header: LocalHeader, extras: records.Extras) -
     """Refuse a local header whose compression or encryption differs from that in the directory."""
     is_aes = member.cipher is not None and member.cipher.version > 0  # 0: ZipCrypto
     # With AES, both headers declare method 99, and the AES field contains the compression method.
-    method = records.METHOD_AES if is_aes else member.method
+    expected_method = records.METHOD_AES if is_aes else member.method
     has_aes_method = header.method == records.METHOD_AES
     differing_flags = (header.flags ^ member.flags) & records.ENCRYPTION_FLAGS
     # Without `FLAG_ENCRYPTED`, the other encryption flags have no meaning.
     is_encrypted = (header.flags | member.flags) & records.FLAG_ENCRYPTED
     if has_aes_method != is_aes or (is_encrypted and differing_flags):
-        member.fail("lfh-encryption-mismatch", "its two headers declare different encryption")
+        member.fail("lfh-encryption-mismatch", "the flags or the methods differ")
     if is_aes and records.read_aes(extras) != (member.method, member.cipher):
-        member.fail("lfh-method-mismatch", "its AES field differs from the directory's")
-    if header.method != method and member.compressed_size:  # without data, no method is used
+        member.fail("lfh-method-mismatch", "the AES fields of the two headers differ")
+    # Without data, the method does not matter.
+    if header.method != expected_method and member.compressed_size:
         member.fail(
             "lfh-method-mismatch",
             f"method {header.method}, but the directory declares {member.method}",
@@ -229,9 +230,10 @@ def _check_coding(member: Member, header: LocalHeader, extras: records.Extras) -
 
 
 def _check_extras(member: Member, extras: records.Extras, policy: Policy) -> Iterator[str]:
-    """Refuse several ZIP64 fields, or the Unicode path of a different file; yield warnings.
+    """Check the extra fields of a local header; yield the codes of warnings.
 
-    With several Unicode path fields, a different path causes only a warning: readers disagree on
+    Refuses several ZIP64 fields, and a single Unicode path field with a different path. If there
+    are several Unicode path fields, a different path causes only a warning: readers disagree on
     which field counts, and most readers ignore all of them.
     """
     if extras.overrun:
@@ -251,7 +253,7 @@ def _check_extras(member: Member, extras: records.Extras, policy: Policy) -> Ite
             return
         member.fail_unless_tolerated(
             "lfh-unicode-path-mismatch",
-            f"its local Unicode path field contains the name {cut_name(path)!r}",
+            f"the Unicode path field of the local header contains the name {cut_name(path)!r}",
             policy,
         )
         yield "lfh-unicode-path-mismatch"
@@ -283,7 +285,7 @@ def close_member(member: Member, opened: OpenedMember, tail: Buffer) -> list[str
     warnings: list[str] = []
     if opened.has_descriptor:
         length, warnings = _check_descriptor(member, opened, tail)
-    # The rest of `tail` ends before the next listed header, so a header in it is not listed.
+    # `tail` ends before the next listed header, so a header after the descriptor is not listed.
     if records.LOCAL_SIGNATURE in bytes(tail[length:]):
         warnings.append("hidden-local-header")
     return warnings
@@ -292,9 +294,9 @@ def close_member(member: Member, opened: OpenedMember, tail: Buffer) -> list[str
 def _check_descriptor(member: Member, opened: OpenedMember, tail: Buffer) -> tuple[int, list[str]]:
     """Return the length of the descriptor, or 0 if it is absent, and the codes of warnings.
 
-    `tail` has the same meaning as in `close_member`. A descriptor (4.3.9) can have a signature, and
-    its sizes have 32 or 64 bits. The archive does not declare which of these four forms is used, so
-    it is enough that one of them matches the directory.
+    `tail` has the same meaning as in `close_member`. A descriptor (4.3.9) has one of four forms: it
+    can have a signature, and its sizes have 32 or 64 bits. The archive does not declare the form,
+    so the descriptor is accepted if any form matches the directory.
 
     LibreOffice and some other writers announce a descriptor but do not write it. A descriptor can
     be absent if the local header declares the content, because the descriptor would only repeat
@@ -319,8 +321,8 @@ def _check_descriptor(member: Member, opened: OpenedMember, tail: Buffer) -> tup
     data_stop = member.offset + opened.data_start + member.compressed_size
     # If there is no descriptor, the next header begins where the data ends.
     next_signatures = (records.LOCAL_SIGNATURE, records.CENTRAL_SIGNATURE)
-    is_at_next = data_stop == member.stop or start.startswith(next_signatures)
-    if not (opened.declares_content and is_at_next):
+    ends_at_header = data_stop == member.stop or start.startswith(next_signatures)
+    if not (opened.declares_content and ends_at_header):
         member.fail_size(
             "dd-mismatch",
             f"{start[:16].hex() or 'nothing'} where the descriptor should be",
