@@ -8,8 +8,8 @@ decompressors, which planning does not need. `CHECKS` maps the code of each reas
 its check. `Policy` contains the limits, and determines the effect of each check. All errors are
 instances of `ArchiveError`.
 
-A function that needs bytes returns `Reads`, a generator that yields a `ByteRange` and is sent the
-bytes in that range. `drive` runs the generator with a function that reads a range:
+A function that needs bytes returns `Reads`. This generator yields a `ByteRange`, and receives the
+bytes in this range. `drive` runs the generator with a function that reads a range:
 
 >>> from s3unzip import zip as zipformat
 >>> raw = bytes.fromhex("504b0506") + bytes(18)  # an archive without members

@@ -36,17 +36,18 @@ class Selection(NamedTuple):
 def _hash_folders(
     folders: Iterator[str], memory: int, fold: Callable[[str], str] = str
 ) -> Iterator[int]:
-    """Yield the hashes of the folders and of their parents, folded by `fold` (`str`: not folded).
+    """Yield the hashes of `folders` and of their parents; `fold` folds each path before hashing.
 
-    `folders` may repeat a folder for each of its members; most repetitions are dropped cheaply.
-    Each hash is usually yielded only once. Once the yielded hashes occupy `memory` bytes, they are
-    all forgotten and may be yielded again.
+    The default `str` does not change a path. `folders` may repeat a folder for each of its members.
+    Each hash is usually yielded only once. When the yielded hashes occupy `memory` bytes, the
+    function clears its set of hashes, so it may yield them again.
     """
     max_hashes = max(1, memory // _HASH_BYTES)
     hashes = set[int]()
     while chunk := set(islice(folders, _FOLDERS_AT_ONCE)):
         for folder in chunk:
-            path = fold(folder)  # then its parents, up to the first that was already yielded
+            path = fold(folder)
+            # Yield the path and its parents. If a path was yielded, so were its parents.
             while path and (key_hash := hash(path)) not in hashes:
                 if len(hashes) >= max_hashes:
                     hashes.clear()
@@ -79,7 +80,7 @@ class KeyChecker:
         self.warnings: Counter[str] = Counter()
 
     def check(self, start: int) -> None:
-        """Check the names in header `start` and all later headers, and the keys of the members."""
+        """Check the names and the keys of header `start` and of all later headers."""
         table = self._table
         key_of = self._selection.key_of
         is_archive = self._selection.is_archive
@@ -166,7 +167,7 @@ class KeyChecker:
         clashes = self._find_clashes(hashes)
         self.warnings["file-dir-prefix-conflict"] += len(clashes)
         del hashes, self._hashes, self._directories
-        # A destination without folders can hold all of these keys.
+        # In a destination without folders, a key may be equal to the folder of another key.
         if clashes and self._selection.folder_key is not None:
             self._resolve_clashes(clashes, self._selection.folder_key)
 
@@ -185,8 +186,8 @@ class KeyChecker:
         """Compare the keys of members whose folded keys have the same hash.
 
         If two keys are equal, the archive is refused; under a lenient policy, the earlier member is
-        dropped instead. One warning is counted if keys differ in case, and one if they differ only
-        in Unicode form.
+        dropped instead. If keys differ only in case or Unicode form, at most one warning of each
+        kind is counted.
         """
         last_numbers: dict[str, int] = {}  # number of the last member with each key
         for number in numbers:
@@ -194,12 +195,12 @@ class KeyChecker:
             if key in last_numbers:
                 self._resolve_duplicate(last_numbers[key], number, cut_name(key))
             last_numbers[key] = number
-        # All these keys have the same hash when they are folded. If a folded key differs from the
-        # first one, its hash is equal only by chance, so its key is left out.
+        # The folded keys have the same hash. If a folded key differs from the first folded key, the
+        # hashes are equal only by chance, so the key is left out.
         folded_key = fold_key(next(iter(last_numbers)))
         keys = [key for key in last_numbers if fold_key(key) == folded_key]
         count_of_forms = len({fold_form(key) for key in keys})
-        # True counts as 1.
+        # A comparison that is True adds 1.
         self.warnings["unicode-collision"] += count_of_forms < len(keys)
         self.warnings["case-collision"] += count_of_forms > 1
 
@@ -236,7 +237,7 @@ class KeyChecker:
                 yield path
 
     def _resolve_clashes(self, clashes: set[int], folder_key: Callable[[str], str | None]) -> None:
-        """Turn members whose keys are also folders into folders, or fail them.
+        """Resolve clashes: a member whose key is also a folder becomes this folder, or fails.
 
         This applies to destinations in which a key is the path of a file, such as the local disk. A
         member without content becomes the folder, because some writers list folders as empty files.

@@ -27,7 +27,7 @@ M = TypeVar("M")
 # The kinds of headers. Only SELECTED and FAILED members have a key to compare.
 SELECTED = 0  # the member can be read, and the options select it
 FAILED = 1
-KEYLESS = 2  # the member failed, and it is a folder or its name cannot be a key
+KEYLESS = 2  # a failed folder, or a failed member with a name that cannot be a key
 FOLDER = 3
 SKIPPED_FOLDER = 4  # not created: the folder is the destination itself, or its name is too long
 UNSELECTED = 5  # the member can be read, but the options do not select it
@@ -99,7 +99,10 @@ class HeaderTable:
         self._paths[number] = _pack_path(cut_name(member.path))
 
     def leave_out(self, number: int, max_bytes: int) -> None:
-        """Mark a member as not selected, or drop a failed one; shorten a name over `max_bytes`."""
+        """Mark a member as not selected, or drop a failed member; shorten a long name.
+
+        A name is long if it has more than `max_bytes` bytes.
+        """
         if self.kinds[number] == SELECTED:
             self.kinds[number] = UNSELECTED
         else:  # the member has failed; it is not reported, because it is not selected
@@ -132,7 +135,7 @@ class HeaderTable:
         paths = self._paths[start:]
         raw_names = self._raw_names[start:]
         size = sum(map(len, paths))  # packed, so `len` counts bytes, even if the path is text
-        if any(raw_names):
+        if any(raw_names):  # the names of most files have no separate raw name
             size += sum(
                 len(raw)
                 for path, raw in zip(paths, raw_names, strict=True)
@@ -165,12 +168,12 @@ class HeaderTable:
         message = self._messages.get(number, f"one of more than {MAX_MESSAGES:,} members that fail")
         return member, Finding(self.codes[number], message, member.offset, cut_name(member.path))
 
-    def set_stops(self, start: int) -> Sequence[int]:
-        """Set an upper bound for the end of each member; return all header numbers by offset.
+    def set_stops(self, directory_start: int) -> Sequence[int]:
+        """Set an upper bound for the end of each member; return the header numbers, by offset.
 
         `stops` contains lower bounds before the call, and upper bounds after it. The upper bound is
-        the start of the next local header, or of the directory (`start`). Members that share bytes
-        are refused.
+        the start of the next local header or, for the last member, of the directory. Members that
+        share bytes are refused.
         """
         offsets = self.offsets
         order: Sequence[int] = range(len(offsets))
@@ -178,8 +181,8 @@ class HeaderTable:
         if any(map(gt, offsets, islice(offsets, 1, None))):
             order = array("I", sorted(order, key=offsets.__getitem__))
         bounds = array("Q", map(offsets.__getitem__, islice(order, 1, None)))
-        if offsets:  # the upper bound of the last member is the start of the directory
-            bounds.append(start)
+        if offsets:
+            bounds.append(directory_start)
         # If a lower bound is above its upper bound, members share bytes.
         if any(map(gt, map(self.stops.__getitem__, order), bounds)):
             self._refuse_overlap(order, bounds)
@@ -193,9 +196,10 @@ class HeaderTable:
     def _refuse_overlap(self, order: Sequence[int], bounds: array[int]) -> None:
         """Refuse members that share bytes; correct the `bounds` of members that are listed twice.
 
-        `order` is sorted by offset. The member of header ``order[at]`` must end by ``bounds[at]``,
-        where the next header's member or the directory begins. A member that is listed twice does
-        not overlap itself: the bound of its last header applies to all of its headers.
+        `order` contains the header numbers, sorted by offset. The member of header ``order[at]``
+        must end at or before ``bounds[at]``, the start of the next member or of the directory. A
+        member that is listed twice does not overlap itself: the bound of its last header applies to
+        all of its headers.
         """
         identities = ((self.offsets[number], self.path(number)) for number in order)
         first = 0
@@ -269,7 +273,7 @@ class Index(Struct, frozen=True):
     data is read, with the reasons, in directory order. A name that cannot be a key is cut.
     `first` is the offset of the first local header, or of the directory if there are no local
     headers. `warnings` contains the number of warnings for each code. A member that `is_wrapped`
-    can have more bytes than it declares, up to `inflation` bytes for each of its compressed bytes.
+    can exceed its declared size by up to `inflation` bytes for each compressed byte.
     """
 
     table: HeaderTable

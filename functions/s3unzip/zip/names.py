@@ -49,7 +49,8 @@ class Name(Struct, frozen=True, gc=False):
     is_directory: bool = False
     failure: str | None = None
     warnings: Sequence[str] = ()
-    raw_name: bytes | None = None  # the declared name; None if it is `path` in ASCII, or unknown
+    # The declared name; None if it is unknown, or if it is ASCII and equal to `path`.
+    raw_name: bytes | None = None
 
 
 def show_name(raw: bytes) -> str:
@@ -68,7 +69,7 @@ def has_long_marks(text: str) -> bool:
     """Return whether `text` contains more than `MAX_MARKS` consecutive combining marks."""
     if text.isascii() or not _MAYBE_MARKS.search(text):
         return False
-    # The combining class of a character that is not a mark is 0.
+    # Each run consists either of marks or of other characters, whose combining class is 0.
     return any(
         is_mark and len(list(run)) > MAX_MARKS
         for is_mark, run in groupby(map(unicodedata.combining, text), bool)
@@ -95,8 +96,8 @@ def _decode_name(raw: bytes, *, is_utf8: bool, policy: Policy) -> tuple[str, str
 
     `is_utf8` is the value of flag bit 11 (APPNOTE appendix D). An ASCII name is ASCII in every
     encoding. If the bit is set, other names are UTF-8; if not, the policy's encoding applies.
-    If the policy has none, a name is decoded as UTF-8 if it is valid UTF-8 (macOS and many other
-    writers do not set the bit), and otherwise as cp437. If a name cannot be decoded, use the
+    If the policy has no encoding, a name is decoded as UTF-8 if it is valid UTF-8 (macOS and many
+    other writers do not set the bit), and otherwise as cp437. If a name cannot be decoded, use the
     returned text only in messages.
     """
     if raw.isascii():
@@ -150,8 +151,8 @@ def check_name(text: str, policy: Policy) -> Name:
             return Name(text, is_directory, code, warnings)
         if is_faulty:
             warnings.append(code)
-    # Drop all leading drives, like leading slashes: of `C:/D:/x`, only `x` is left. In a segment
-    # such as `C:name`, the colon is part of the name.
+    # Drop all leading drives: `C:/D:/x` becomes `x`. In a segment such as `C:name`, the colon is
+    # part of the name.
     path = "/".join(dropwhile(_DRIVE.fullmatch, path_segments))
     if not path:
         return Name("", is_directory, "name-empty", warnings)

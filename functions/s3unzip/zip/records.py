@@ -1,7 +1,7 @@
 """The records of a ZIP file (APPNOTE 4.3): signatures, flags, methods, times, extra fields (4.5).
 
-All numbers are little-endian. All other fields are interpreted by the modules that read the
-records.
+All numbers are little-endian. The modules that read the records interpret the fields that this
+module does not interpret.
 """
 
 import re
@@ -36,7 +36,7 @@ FLAG_STRONG_ENCRYPTION = 1 << 6
 FLAG_UTF8 = 1 << 11
 FLAG_MASKED_HEADER = 1 << 13
 ENCRYPTION_FLAGS = FLAG_ENCRYPTED | FLAG_STRONG_ENCRYPTION | FLAG_MASKED_HEADER
-# In addition to the 16 flags of APPNOTE: the reparse point bit of the external attributes is set.
+# A flag that APPNOTE does not define: the external attributes declare a reparse point.
 FLAG_REPARSE = 1 << 16
 
 METHOD_STORED = 0
@@ -62,8 +62,8 @@ MAX_DEFLATE_RATIO = 1_032  # two bits can represent at most 258 bytes (RFC 1951)
 UNIX_HOSTS = (3, 19)
 DOS_HOSTS = (0, 6, 10, 14)
 
-# The maximum value of the lower byte of "version needed to extract" (4.4.3): ten times APPNOTE
-# version 6.3.
+# The latest version of the format is 6.3. The lower byte of "version needed to extract" contains
+# ten times the version (4.4.3).
 MAX_VERSION = 63
 # The Windows constants FILE_ATTRIBUTE_*, in the lower half of the external attributes (4.4.15):
 # https://learn.microsoft.com/windows/win32/fileio/file-attribute-constants
@@ -193,7 +193,7 @@ def resolve_zip64(extras: Extras, declared: Sizes) -> Sizes:
     for name, sentinel, length in _ZIP64_VALUES:
         if getattr(declared, name) != sentinel:
             continue
-        if len(payload) < length:
+        if len(payload) < length:  # the field does not contain this value and later values
             wide_values["lacks_value"] = True
             break
         wide_values[name] = int.from_bytes(payload[:length], "little")

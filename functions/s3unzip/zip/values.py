@@ -1,8 +1,8 @@
 """The values that all modules of the ZIP core share: ranges of bytes, ciphers, members, disks.
 
-A function that needs bytes returns `Reads`, a generator that yields the required `ByteRange`, is
-sent exactly those bytes, and returns a value. `drive` runs the generator with any function that
-reads a range.
+A function that needs bytes returns `Reads`. This generator yields a `ByteRange`, receives exactly
+the bytes in this range, and at its end returns a value. `drive` runs the generator with any
+function that reads a range.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ T = TypeVar("T")
 Buffer = bytes | memoryview
 
 WRAP = 1 << 32  # the modulus of 32-bit numbers
-# In addition to the 16 flags in APPNOTE: the headers might contain only the lower 32 bits of the
-# sizes.
+# A flag that APPNOTE does not define: the headers may contain only the lower 32 bits of the sizes.
 FLAG_WRAPPED = 1 << 17
 
 SHOWN_NAME = 200  # maximum length of a name in messages, in characters
@@ -95,14 +94,14 @@ class Member(Struct, frozen=True, array_like=True, gc=False):
     """One member to extract, as the central directory describes it.
 
     `index` is the number of the member in the central directory. `path` is the normalised name.
-    `raw_name` is the declared name, or None if that name is `path` in ASCII. `offset` is the
-    absolute offset of the local header. The member must end at or before `stop`, which is the
-    offset of the next listed local header or of the directory. `method` is the compression method
-    (APPNOTE 4.4.5), even if there is a `cipher`. `flags` contains the 16 bits of APPNOTE 4.4.4,
-    `records.FLAG_REPARSE` and `FLAG_WRAPPED`. With `FLAG_WRAPPED`, only the lower 32 bits of `size`
-    are certain. `mtime` is in Unix seconds: from an extra field if one contains it, and otherwise
-    from the DOS time, read as UTC. `mode` contains Unix mode bits. `mtime` and `mode` are None if
-    they are unknown.
+    `raw_name` is the declared name, or None if the declared name is ASCII and equal to `path`.
+    `offset` is the absolute offset of the local header. The member must end at or before `stop`,
+    which is the offset of the next listed local header or of the directory. `method` is the
+    compression method (APPNOTE 4.4.5), even if there is a `cipher`. `flags` contains the 16 bits of
+    APPNOTE 4.4.4, `records.FLAG_REPARSE` and `FLAG_WRAPPED`. With `FLAG_WRAPPED`, only the lower 32
+    bits of `size` are certain. `mtime` is the modification time in Unix seconds. An extra field can
+    contain this time; otherwise, the DOS time is read as UTC. `mode` contains Unix mode bits.
+    `mtime` and `mode` are None if they are unknown.
     """
 
     index: int
@@ -165,11 +164,11 @@ class Member(Struct, frozen=True, array_like=True, gc=False):
     def fail_size(self, code: str, message: str, at: int | None = None) -> NoReturn:
         """Refuse the member because a size differs; see `fail`.
 
-        The code is "size-unproven" if the headers certainly contain only the lower 32 bits of the
-        sizes.
+        If the headers certainly contain only the lower 32 bits of the sizes, "size-unproven"
+        replaces the code.
         """
-        # A length of 4 GiB or more comes from the offsets: without ZIP64, no header can declare it,
-        # so the headers contain only the lower bits of the sizes.
+        # Without ZIP64, no header can declare a compressed size of 4 GiB or more. This size was
+        # computed from offsets, so the headers contain only its lower 32 bits.
         if self.is_wrapped and self.compressed_size >= WRAP:
             code = "size-unproven"
         self.fail(code, message, at)
@@ -186,7 +185,8 @@ class Disks:
     The records of a split archive contain the number of a disk and an offset on that disk, which
     this class converts to an absolute offset. An archive that was written as a whole and then cut
     into files counts as one disk, because its records do not count the files. If there is only one
-    disk, offsets are not compared with its size, because other checks do that.
+    disk, this class does not compare offsets with the size of the disk, because other checks refuse
+    offsets outside the archive.
     """
 
     def __init__(self, sizes: Sequence[int] = ()) -> None:
@@ -210,7 +210,10 @@ class Disks:
         return self.starts[disk] + offset
 
     def describe_missing(self, disk: int, offset: int) -> str | None:
-        """Return what is missing, for a message: the disk, or its byte at `offset`; else None."""
+        """Describe the missing disk, or the missing byte at `offset` on an existing disk.
+
+        Returns None if the disk has the byte.
+        """
         if disk > self.last:
             return f"disk {disk}"
         if self.is_split and offset >= (length := self._stops[disk] - self.starts[disk]):
