@@ -4,7 +4,6 @@
 
     S3UnzipError                    exit 1
     +- UsageError                   exit 2  the request is wrong: a URL, an option, a setting
-    |  +- BudgetError               exit 2  the estimate is above the caller's limit
     |  +- NothingSelectedError      exit 7  nothing is selected, or no member has a given name
     +- VerdictError                 exit 1  not COMPLETED; raised only by `Report.raise_for_verdict`
     +- ArchiveError                         the archive's bytes are wrong; carries a Finding
@@ -104,10 +103,6 @@ class UsageError(S3UnzipError):
     """The request is wrong: a URL, an option or a setting."""
 
     exit_code = 2
-
-
-class BudgetError(UsageError):
-    """The estimated cost is above what the caller or the environment allows."""
 
 
 class NothingSelectedError(UsageError):

@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from s3unzip import rates
-from s3unzip.errors import BudgetError, UsageError
+from s3unzip.errors import UsageError
 from s3unzip.model import Request, Requests, Task, TaskKind
 from s3unzip.pricing import Cost, Job, Platform, aws, price
 from s3unzip.printable import show_count, show_dollars
@@ -179,7 +179,7 @@ def check_budget(
         raise UsageError(f"the cost limit must be 0 or more dollars, not {max_cost}")
     cost = expected.cost.total
     if cost > max_cost:  # enough digits are shown to tell the amounts apart
-        raise BudgetError(
+        raise UsageError(
             f"the estimate is {show_dollars(cost, max_cost)} for "
             f"{show_count(expected.members, 'member')}, above the limit of "
             f"{show_dollars(max_cost, cost)}; "

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from s3unzip.cli.arguments import DAY, Arguments
 from s3unzip.cli.commands import SERVER_OPTIONS, command
 from s3unzip.cli.terminal import confirm, print_json
-from s3unzip.errors import BudgetError, InterruptedRunError, S3UnzipError, UsageError
+from s3unzip.errors import InterruptedRunError, S3UnzipError, UsageError
 from s3unzip.model import Location
 from s3unzip.operate.checks import CheckResult, CheckStatus
 from s3unzip.operate.doctor import diagnose
@@ -149,12 +149,12 @@ def _may_start(verb: str, arguments: Arguments, *, count: int, dollars: float) -
     """Return whether `count` archives may start; ask the user unless an option decides.
 
     Raises:
-        BudgetError: the estimate is above ``--max-cost``.
+        UsageError: the estimate is above ``--max-cost``.
     """
     limit = arguments.max_cost
     if limit is not None and dollars > limit:
         # Both amounts are shown with enough digits to tell them apart.
-        raise BudgetError(
+        raise UsageError(
             f"the estimate is {show_dollars(dollars, limit)} for {show_count(count, 'archive')}, "
             f"above the limit of {show_dollars(limit, dollars)}. Nothing is queued: raise "
             "--max-cost, or name fewer archives"

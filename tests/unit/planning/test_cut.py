@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from msgspec.structs import replace
 
 from s3unzip import rates
-from s3unzip.errors import BudgetError, UsageError
+from s3unzip.errors import UsageError
 from s3unzip.estimate import PLAN_PUTS, Estimate, check_budget, estimate, estimate_archive
 from s3unzip.model import STORE_KINDS, Location, Options, Request, Requests, Task, TaskKind
 from s3unzip.object_properties import ObjectProperties
@@ -415,21 +415,19 @@ def test_the_bill_has_the_events_of_s3_and_the_class_of_the_objects() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "error", "said"),
+    ("limit", "message"),
     [
-        (0.001, BudgetError, r"1,000 members, above the limit of \$0.0010;.* Raise --max-cost, or"),
-        (-1.0, UsageError, "cost limit"),
-        (float("nan"), UsageError, "cost limit"),
+        (0.001, r"1,000 members, above the limit of \$0.0010;.* Raise --max-cost, or"),
+        (-1.0, "cost limit"),
+        (float("nan"), "cost limit"),
     ],
 )
-def test_a_budget_refuses_what_is_expected_to_cost_more(
-    limit: float, error: type[Exception], said: str
-) -> None:
+def test_a_budget_refuses_what_is_expected_to_cost_more(limit: float, message: str) -> None:
     """The message names the cost, the limit and what no tool avoids; a limit is a number from 0."""
     made = _estimated([Group(1_000, 10_000, 4_000)], aws())
     check_budget(made, None)
     check_budget(made, 1.0)
-    with pytest.raises(error, match=said):
+    with pytest.raises(UsageError, match=message):
         check_budget(made, limit)
 
 
