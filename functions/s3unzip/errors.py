@@ -15,7 +15,6 @@
     |  +- NotFoundError             exit 6  the bucket or the key does not exist
     |  +- AccessDeniedError         exit 6  a permission is missing, or a KMS key is refused
     |  |  +- LinkRefusedError       exit 6  a web server does not serve the archive for the URL
-    |  +- RangesUnsupportedError    exit 6  an HTTP server does not support range requests
     |  +- ConflictError             exit 6  a conditional write failed: the object exists or changed
     |  +- StoreFullError            exit 6  the destination has no space left
     |  +- NameRefusedError          exit 6  the file system does not accept a file's name
@@ -140,10 +139,6 @@ class LinkRefusedError(AccessDeniedError):
     """The web server does not serve the archive at this URL. The URL may have expired."""
 
 
-class RangesUnsupportedError(StorageError):
-    """The HTTP server does not support range requests."""
-
-
 class ConflictError(StorageError):
     """A conditional write failed because the object already exists or has changed."""
 
@@ -159,7 +154,7 @@ class NameRefusedError(StorageError):
 
 
 class UnsupportedError(StorageError):
-    """The store, or another AWS service, does not support the request or one of its headers."""
+    """A store, web server or AWS service does not support the request or one of its headers."""
 
     reason = "not-implemented"
 

@@ -16,12 +16,12 @@ from s3unzip.errors import (
     AccessDeniedError,
     LinkRefusedError,
     NotFoundError,
-    RangesUnsupportedError,
     S3UnzipError,
     ServiceFaultError,
     SourceChangedError,
     StorageError,
     ThrottledError,
+    UnsupportedError,
 )
 from s3unzip.model import Location, Pin
 from s3unzip.stores.config import StoreConfig
@@ -120,7 +120,7 @@ def test_a_server_without_ranges(
     """The message says what to do; to answer with another range is as good as with none."""
     with (
         _serving(answer) as (where, _, source),
-        pytest.raises(RangesUnsupportedError, match=words),
+        pytest.raises(UnsupportedError, match=words),
     ):
         read(source, where)
 

@@ -105,7 +105,7 @@ class WebSource(Source):
         with self._request(location, f"bytes={want.start}-{want.stop - 1}") as answer:
             span = self._read_pinned_range(answer, location, pin)
             if span != want:
-                raise errors.RangesUnsupportedError(
+                raise errors.UnsupportedError(
                     f"{location}: asked for bytes {want.start:,} to {want.stop:,}, "
                     f"got {span.start:,} to {span.stop:,}; {DOWNLOAD}"
                 )
@@ -120,7 +120,7 @@ class WebSource(Source):
         if answer.status != 206:
             refusal = _explain_status(answer, location)
             # The server has sent a range before, so a cache may have answered: a retry may help.
-            if isinstance(refusal, errors.RangesUnsupportedError):
+            if isinstance(refusal, errors.UnsupportedError):
                 refusal = errors.ServiceFaultError(str(refusal))
             raise refusal
         span, size = _read_range(answer, location)
@@ -358,7 +358,7 @@ def _read_range(answer: BaseHTTPResponse, location: Location) -> tuple[ByteRange
     """Return the range that the server sent, and the size of the archive in bytes."""
     content_range = _CONTENT_RANGE.fullmatch(answer.headers.get("Content-Range", ""))
     if content_range is None:
-        raise errors.RangesUnsupportedError(
+        raise errors.UnsupportedError(
             f"{location}: the server's Content-Range is malformed; {DOWNLOAD}"
         )
     start, last, size = map(int, content_range.groups())
@@ -389,7 +389,7 @@ def _explain_status(answer: BaseHTTPResponse, location: Location) -> errors.S3Un
     if status in NO_RANGES:  # the server sent the whole body or none of it
         kind = _classify_text(answer)
         if kind is None:
-            return errors.RangesUnsupportedError(
+            return errors.UnsupportedError(
                 f"{location}: the server does not answer range requests; {DOWNLOAD}"
             )
         return errors.LinkRefusedError(
