@@ -92,7 +92,7 @@ OPERATIONS: dict[str, Callable[[DeployedRuns], object]] = {
             AccessDeniedError,
             "no; .* this machine's clock",
         ),
-        (Reply(403, b"<html>Blocked"), StorageError, "HTTP 403, but not in the form of AWS; check"),
+        (Reply(403, b"<html>Blocked"), StorageError, r"answer as AWS does \(HTTP 403\); check"),
         (Reply(403, b'"Forbidden"'), ServiceFaultError, "does not answer as AWS does; check"),
         (
             Reply(403, b'{"message": {"text": "no"}}'),
@@ -132,7 +132,7 @@ def test_a_call_that_is_refused(
         # A server of S3 alone answers in a form without a code that botocore reads.
         (
             s3_error(405, "MethodNotAllowed"),
-            r"HTTP 405, but not in the form of AWS; check --endpoint-url",
+            r"does not answer as AWS does \(HTTP 405\); check --endpoint-url",
         ),
         # The user may describe one stack only, and has typed the name of another one.
         (DENIED, "cloudformation:DescribeStacks: .*; check --env, --profile and --region"),

@@ -283,7 +283,7 @@ def test_refused_keys_end_a_command_at_once(
 TOLD = {
     "sso": "Token for company does not exist; log in again: aws sso login --profile sso",
     "old-sso": "does not exist; log in again: aws sso login --profile old-sso",
-    "role": f"calling the AssumeRole operation: {DENIED}; the permission to do so may ",
+    "role": f"calling the AssumeRole operation: {DENIED}; the permission may ",
     "broken": "from custom-process: no luck; see what is configured: aws configure list",
     "odd": "a credential process or a file returned unexpected data: 'list' object has no ",
     "line": "the access key id is empty, or contains a character not allowed in a request; see",

@@ -110,11 +110,11 @@ class SharedCredentials(Credentials):
 
 
 def open_session(profile: str | None, region: str | None) -> Session:
-    """Return a botocore session; a profile or region of None comes from variables and files."""
+    """Return a botocore session; if profile or region is None, variables and files determine it."""
     session = Session(profile=profile)
     try:
-        # Read the files now. If a thread read them later, other threads could use the profiles
-        # before botocore has added all of them.
+        # Read the files now, while no other thread uses the session. Otherwise, another thread
+        # could use the profiles before botocore has added every profile.
         session.get_scoped_config()
     except exceptions.BotoCoreError as error:
         raise explain_profile_error(error, profile_name(profile)) from None
@@ -229,7 +229,7 @@ def explain_profile_error(error: Exception, profile: str) -> errors.S3UnzipError
             # The service that issues the keys failed, so a later attempt may succeed.
             return errors.ServiceFaultError(f"{who}: {cause}")
         case exceptions.ClientError():
-            advice = "the permission to do so may be missing, or the role may not trust the caller"
+            advice = "the permission may be missing, or the role may not trust the caller"
         case exceptions.SSOError() | exceptions.TokenRetrievalError():
             advice = advise_renewal("sso", profile)
         case exceptions.LoginError():
@@ -261,7 +261,7 @@ def translate_client_error(error: exceptions.ClientError, action: str) -> errors
     # AWS always sends a code. A message that begins with "<" is the page of a web server.
     if (not code or message.lstrip().startswith("<")) and status < 500:
         return errors.StorageError(
-            f"{action}: the endpoint answered HTTP {status}, but not in the form of AWS; check "
+            f"{action}: the endpoint does not answer as AWS does (HTTP {status}); check "
             "--endpoint-url and AWS_ENDPOINT_URL"
         )
     text = f"{action}: {code}: {message}"
@@ -386,7 +386,8 @@ def _drop_unparsable_key(response_dict: dict[str, Any], **_: object) -> None:
     body = response_dict["body"]
     result = RESULT_WITH_KEY.match(body)
     if result is not None and body.rstrip().endswith(b"MultipartUploadResult>"):
-        response_dict |= {"body": result[1] + body[result.end() :], "status_code": 200}
+        response_dict["body"] = result[1] + body[result.end() :]
+        response_dict["status_code"] = 200
 
 
 def _parse_page(body: bytes) -> ListPage:
@@ -411,7 +412,7 @@ def _parse_page(body: bytes) -> ListPage:
     objects = []
     for element in root.iterfind(f"{namespace}Contents"):
         key = element.findtext(key_tag) or ""
-        if is_encoded and ("%" in key or "+" in key):  # two searches take less time than one call
+        if is_encoded and ("%" in key or "+" in key):  # calling `unquote_plus` takes more time
             key = unquote_plus(key)
         try:
             size = int(element.findtext(size_tag) or "")
@@ -424,7 +425,8 @@ def _parse_page(body: bytes) -> ListPage:
     truncated = root.findtext(f"{namespace}IsTruncated", str(bool(token)))
     if truncated.strip().lower() in {"false", "0", ""}:
         return objects, None
-    return objects, token  # "" if the token is missing, which `list_page` refuses
+    # If the token is missing, `token` is "", and `list_page` raises an error.
+    return objects, token
 
 
 def let_requester_pay(params: dict[str, Any], **_: object) -> None:

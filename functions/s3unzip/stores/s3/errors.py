@@ -40,9 +40,9 @@ NO_ETAG = "ETag Header missing from response"  # end of an obstore message
 # the fields that botocore would parse from a list are absent.
 PARSED_PAGE = "Page"
 
-# The exceptions that clients raise if a server violates the protocol: OverflowError for the size of
-# a chunk, RecursionError for redirects without a region, and the others for unexpected or repeated
-# XML elements.
+# The exceptions that clients raise if a server violates the protocol. OverflowError means that a
+# chunk is too large, RecursionError that redirects contain no region, and each other exception that
+# an XML element is unexpected or repeated.
 _PROTOCOL_ERRORS = (AttributeError, LookupError, OverflowError, RecursionError, TypeError)
 # obstore raises FileNotFoundError for a 404, and ValueError for a setting that it cannot use.
 _OBSTORE_ERRORS = (BaseError, FileNotFoundError, ValueError, *_PROTOCOL_ERRORS)
@@ -50,7 +50,7 @@ _OBSTORE_ERRORS = (BaseError, FileNotFoundError, ValueError, *_PROTOCOL_ERRORS)
 _GENERIC_PREFIX = "Generic S3 error: "  # beginning of an obstore message
 # These patterns match obstore messages, which quote object_store, hyper and the operating system.
 _STATUS = re.compile(r"status code: (\d{3})")
-_XML_FIELDS = {  # by field of `ServerAnswer`
+_XML_FIELDS = {  # a pattern for each field of `ServerAnswer`
     "code": re.compile(r"<Code>([^<]{1,100})</Code>"),
     "message": re.compile(r"<Message>([^<]{1,500})</Message>"),
     "request_id": re.compile(r"<RequestId>([\w-]{1,100})</RequestId>"),
@@ -71,8 +71,8 @@ CAUSES = {
     "timed out": "no answer",
     "TunnelUnsuccessful": "the proxy refuses",
     "Tunnel connection failed": "the proxy refuses",
-    "InvalidMessage": "it does not speak TLS",
-    "WRONG_VERSION": "it does not speak TLS",
+    "InvalidMessage": "the server does not use TLS",
+    "WRONG_VERSION": "the server does not use TLS",
 }
 EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"})
 # After these codes, keys are looked up again, because the profile may contain other keys by now.
@@ -199,7 +199,7 @@ _INTERRUPTED = re.compile(rf"[\w ]+ for path {PROVIDER}KeyboardInterrupt\b")
 
 
 class ServerAnswer(NamedTuple):
-    """A server's response, as a client reports it; a text that is not reported is ""."""
+    """A server's response, as a client reports it. Texts that a client does not report are ""."""
 
     status: int | None  # HTTP status; None if there was no response
     code: str
@@ -239,14 +239,14 @@ def _explain_without_status(text: str, details: str) -> ServerAnswer:
     """
     certificate = _CERTIFICATE.search(details)
     if certificate is not None:
-        # The detail of the refusal, or the kind of refusal if there is no detail.
+        # Group 1 is the kind of refusal. Group 2 says more, but may be missing.
         return ServerAnswer(None, UNTRUSTED, certificate[2] or certificate[1])
     if "ProxyAuthRequired" in details:
         return ServerAnswer(407, "", "")
     message = text.partition("\n")[0][:300]
+    # Without "HTTP error", there was a response, but obstore cannot use the response: it has a
+    # wrong range, no range or a malformed header.
     if message.startswith(_GENERIC_PREFIX) and "HTTP error" not in message:
-        # obstore cannot use the response: it has a wrong range, no range or a malformed header.
-        # If there had been no response, the message would contain "HTTP error".
         return ServerAnswer(None, "", f"{NOT_S3}: {message.removeprefix(_GENERIC_PREFIX)}")
     http_error = _HTTP_ERROR.search(text)
     if http_error is not None:
@@ -277,8 +277,8 @@ def _match_xml(pattern: re.Pattern[str], text: str) -> str:
 def _read_botocore(error: Exception) -> ServerAnswer:
     from botocore import exceptions
 
+    # Any other exception is a `ResponseParserError`.
     if not isinstance(error, exceptions.BotoCoreError | exceptions.ClientError):
-        # A `ResponseParserError`.
         return ServerAnswer(None, code="", message=NOT_S3)
     if isinstance(error, exceptions.SSLError) and "certificate" in str(error):
         # The reason from OpenSSL comes after "[SSL: ...] ".
@@ -410,18 +410,21 @@ def _choose_error_class(answer: ServerAnswer, call: Call) -> type[S3UnzipError]:
         return ThrottledError
     if answer.message.endswith(NO_ETAG):  # obstore's message: the object may not have been written
         return UnconfirmedError
-    status = answer.status
     for error_class, codes, statuses in _ERROR_CLASSES:
-        if answer.code in codes or status in statuses:
+        if answer.code in codes or answer.status in statuses:
             return error_class
-    # These statuses mean different things for different calls.
-    by_status: dict[int | None, type[S3UnzipError]] = {404: NotFoundError}
-    if call.conditional:
-        by_status[412] = ConflictError
-    if call.pinned:  # 405: the current version is a delete marker; 416: the archive is smaller
-        by_status = dict.fromkeys((404, 405, 412, 416), SourceChangedError)
-    if status in by_status:
-        return by_status[status]
+    return _choose_by_status(answer, call)
+
+
+def _choose_by_status(answer: ServerAnswer, call: Call) -> type[S3UnzipError]:
+    status = answer.status
+    # 405: the current version is a delete marker. 416: the current version is smaller.
+    if call.pinned and status in {404, 405, 412, 416}:
+        return SourceChangedError
+    if status == 404:
+        return NotFoundError
+    if call.conditional and status == 412:
+        return ConflictError
     # A 409 without a code is treated as a conflict with another request, so a retry may succeed.
     is_fault = status is None or status >= 500 or (status == 409 and not answer.code)
     return ServiceFaultError if is_fault else StorageError
@@ -459,8 +462,8 @@ def _advise(answer: ServerAnswer, call: Call) -> str:
         )
     if answer.status == 412 and call.pinned:
         return "the archive has been overwritten since it was planned"
-    # The advice by status is for responses without a code. The advice for 400 does not apply to S3,
-    # whose response to a HEAD also has no code, but does have a request id.
+    # The advice by status is for responses without a code. The advice for 400 is not for S3: S3
+    # also sends a response without a code after a HEAD, but always with a request id.
     if answer.code or (answer.status == 400 and answer.request_id):
         return ""
     return _STATUS_ADVICE.get(answer.status, "")
@@ -473,17 +476,16 @@ def _advise_omitting_options(answer: ServerAnswer, call: Call) -> str:
     """
     refused = [header for header in call.headers if header in answer.message.lower()]
     options = sorted(HEADER_OPTIONS[header] for header in refused or call.headers)
-    advice = "this server does not implement the request"
     if not options:
-        return advice
-    return f"{advice} with {' or '.join(options)}: leave it out"
+        return "this server does not implement the request"
+    return f"this server does not implement the request with {' or '.join(options)}: leave it out"
 
 
 def _missing_right(answer: ServerAnswer, call: Call) -> str:
-    """Return the permission that may be missing: named in the response, or required by the action.
+    """Return the permission that may be missing, as the subject for "may be missing".
 
-    The text can be the subject of a sentence. Without s3:ListBucket, S3 responds with 403 for a
-    missing key (API_GetObject, Permissions).
+    The response names the permission, or the action requires it. Without s3:ListBucket, S3 responds
+    with 403 for a missing key (API_GetObject, Permissions).
     """
     denied = _DENIED_ACTION.search(answer.message)
     if denied is not None:

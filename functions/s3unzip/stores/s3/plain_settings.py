@@ -76,7 +76,7 @@ class AwsSettings(Struct, frozen=True):
     request_checksum_calculation: str = "when_supported"
     addressing_style: object = None  # from the ``s3`` settings of the profile
     has_special_endpoint: bool = False  # whether only botocore can find the S3 endpoints
-    keys: Keys | None = None  # None means that only botocore's chain can find keys
+    keys: Keys | None = None  # if None, only botocore's chain can find keys
 
 
 def profile_name(profile: str | None) -> str:
@@ -101,7 +101,8 @@ def read_plain_settings(profile: str | None) -> AwsSettings | None:
     if values is None or (named is not None and not values):  # the named profile may not exist
         return None
     method = SHARED_FILE
-    if profile is None and "AWS_ACCESS_KEY_ID" in environ:  # a `profile` overrides variables
+    # If the caller names a profile, botocore does not use the keys in environment variables.
+    if profile is None and "AWS_ACCESS_KEY_ID" in environ:
         method = ENVIRONMENT
         values |= {
             "aws_access_key_id": environ["AWS_ACCESS_KEY_ID"],
@@ -109,10 +110,10 @@ def read_plain_settings(profile: str | None) -> AwsSettings | None:
             "aws_session_token": environ.get("AWS_SECURITY_TOKEN")
             or environ.get("AWS_SESSION_TOKEN", ""),
         }
-    keys = None  # None in the result: botocore's chain must look for keys in other places
+    keys = None
     if _has_access_keys(values):
         keys = _make_keys(values, method, named or "")
-        if keys is None:  # botocore must handle these keys, and so read all settings
+        if keys is None:  # botocore must read all settings, because it must handle these keys
             return None
     return AwsSettings(
         region=environ.get("AWS_DEFAULT_REGION") or values.get("region"),
@@ -191,8 +192,8 @@ def _read_files(profile: str) -> Profile | None:
         if sections is None:
             return None
         settings = sections.get(name, {})
-        # botocore takes the access key, secret and token from the same file. If each file contained
-        # some of them, the code below would mix them.
+        # botocore takes the access key, secret and token from the same file. The next statement
+        # would mix the values of both files.
         if _has_access_keys(values) and _has_access_keys(settings):
             return None
         values |= settings
