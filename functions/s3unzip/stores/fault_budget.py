@@ -121,9 +121,11 @@ class FaultBudget:
         """
         for scope in (store, None), (store, kind):  # all requests, then those of this kind
             outage = self._outages.get(scope)
-            if outage is None or now - outage.latest >= LONGEST_DELAY:
-                continue
-            if now - outage.since > self.budget_seconds:
+            if (
+                outage is not None
+                and now - outage.latest < LONGEST_DELAY
+                and now - outage.since > self.budget_seconds
+            ):
                 return outage.fault
         return None
 
