@@ -246,8 +246,8 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
         ),
         (
             "buffer-used-again-too-early",
-            "if index <= at_once:",
-            "if index < at_once:",
+            "for _ in range(at_once + 1))",
+            "for _ in range(at_once))",
         ),
     ],
     "extraction/large_members.py": [

@@ -3,7 +3,7 @@
 Rules:
 
 * No byte of a member is visible before `complete_once`.
-* A task completes or aborts each upload that it begins; settling does so for split members.
+* A task completes or aborts each upload that it begins. For split members, settling does this.
   Settling (`abort_uploads`) and the lifecycle rule of the bucket abort the uploads that a crash
   leaves behind.
 * Another process may abort an upload at any time. Later calls for the upload raise
@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
-from itertools import chain, repeat
+from itertools import chain, cycle, repeat
 from os.path import commonprefix
 
 from isal.isal_zlib import crc32, crc32_combine
@@ -156,7 +156,7 @@ def abort_upload(run_step: Step, upload: Upload) -> None:
 def abort_uploads(run_step: Step, keys: Iterable[str], spared: Collection[str] = ()) -> int:
     """Abort the uploads to `keys`, except those whose ids are in `spared`; return their number.
 
-    If this machine has noted that an upload belongs to another active run, it is spared as well.
+    Uploads that this machine has noted for other active runs are spared as well.
     """
     keys = set(keys)
     if not keys:
@@ -205,11 +205,12 @@ def copy_sizes(size: int, preferred: int, limits: PartLimits) -> list[int]:
 
     Cloudflare R2 requires parts of equal size; only the last part may be smaller.
     """
+    # With smaller parts, a part would be too small, or there would be too many parts.
     smallest_size = max(limits.min_bytes, math.ceil(size / limits.max_parts))
-    usual_size = max(smallest_size, min(preferred, limits.max_bytes))
-    # The highest number of equal parts that are not smaller than `min_bytes`.
+    target_size = max(smallest_size, min(preferred, limits.max_bytes))
+    # With more parts of equal size, each part would be smaller than `min_bytes`.
     max_count = max(1, size // limits.min_bytes)
-    part_count = min(max_count, math.ceil(size / usual_size))
+    part_count = min(max_count, math.ceil(size / target_size))
     part_size = math.ceil(size / part_count)
     return [min(part_size, size - start) for start in range(0, size, part_size)]
 
@@ -322,11 +323,9 @@ def _cut_parts(
     # Empty chunks are left out: an empty last chunk would begin a part that was not planned.
     chunks = (memoryview(chunk) for chunk in content if chunk)
     data = next(chunks, None)  # the rest of a chunk; None: the stream has ended
-    buffers: list[bytearray] = []
-    for index, size in enumerate(chain(sizes, repeat(sizes[-1]))):
-        if index <= at_once:
-            buffers.append(bytearray(max(sizes)))
-        buffer = buffers[index % len(buffers)]  # the new buffer, or else the oldest one
+    # `cycle` allocates each buffer on its first use, then yields the oldest buffer again.
+    buffers = cycle(bytearray(max(sizes)) for _ in range(at_once + 1))
+    for size, buffer in zip(chain(sizes, repeat(sizes[-1])), buffers, strict=True):
         view = memoryview(buffer)  # a slice of the bytearray itself would be a copy
         crc = 0
         filled = 0  # number of bytes in this part
