@@ -1,8 +1,8 @@
 """Incoming events about uploaded or scanned archives, and outgoing events about ended runs.
 
 Incoming: EventBridge's "Object Created" (key not encoded), S3's own notification (key URL-encoded,
-spaces as "+") and GuardDuty's scan result. Each of these may be wrapped in an SNS message. A topic
-may also carry other S3 events, for example about deletions. These events start no runs.
+spaces as "+") and GuardDuty's scan result. Each of these events may be wrapped in an SNS message. A
+topic may also carry other S3 events, for example about deletions. These events start no runs.
 Outgoing: one EventBridge event per run.
 
 Rules for the malware gate (``ingest.scan``):

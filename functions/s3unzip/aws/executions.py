@@ -3,25 +3,25 @@
 The rules:
 
 - The first execution of a run is named RUN. Later executions, RUN-r2, RUN-r3, ..., continue the
-  run. The input of an execution contains the request and the version of the archive. An execution
-  with the same name but for another archive is an error; it is never treated as the same run.
+  run. The input of an execution contains the request and the version of the archive. If an
+  execution with the same name belongs to another archive, an error is raised.
 - Only one execution of a run is running at a time. Before another execution is started, the states
-  of the existing executions are read. If one of them is running, none is started. If all have
-  ended, with or without a report, the execution with the next number is started. If two callers try
-  concurrently, only one execution is started.
+  of the existing executions are read. No execution is started while another one is running. If all
+  executions have ended, with or without a report, the execution with the next number is started. If
+  two callers try concurrently, only one execution is started.
 - The history of an execution contains the tasks of the first rounds (`INLINE_ROUNDS`). The tasks of
   later rounds have histories of their own, so that each history is bounded.
 - StartExecution with the name and the input of a running execution succeeds without starting
   anything. Any other use of an existing name raises ExecutionAlreadyExists
   (API_StartExecution). DescribeExecution is eventually consistent: it may not find an execution
   that has just started.
-- `end_run` is called after each verdict is written. If a step finds the report of a run for which
-  `end_run` may not have completed, the step calls it again, perhaps late or concurrently. The
-  event may therefore be sent twice: receivers recognize the run by its id.
+- `end_run` is called after each verdict is written. A step may find the report of a run for
+  which `end_run` has not completed. The step then calls `end_run` again, perhaps late or
+  concurrently. The event may therefore be sent twice: receivers recognize the run by its id.
 - With a malware gate, a newer version is opened only if its tag is NO_THREATS_FOUND. Without the
   tag, the run is started by the event for that version: see `s3unzip.aws.events`.
-- After the end of every run, the version that it extracted is compared with the current version of
-  the archive. If the versions differ, another run extracts the current version. The id of that run
+- After the end of every run, the extracted version is compared with the current version of the
+  archive. If the versions differ, another run extracts the current version. The id of that run
   ends in -again.
 - The functions of a stopped execution keep running for at most `WORKER_SECONDS`, and may write
   members of an older version. Therefore an execution RUN-w1, RUN-w2, ... waits until
@@ -107,7 +107,7 @@ def machine_data(state: Next, config: LambdaConfig) -> dict[str, Any]:
     """
     if state.next == "few" and state.round >= INLINE_ROUNDS:
         state = replace(state, next="many", tasks=())
-    # The state machine needs these two fields. `to_builtins` omits fields that have their defaults.
+    # The state machine needs these two fields. `to_builtins` omits fields with default values.
     data: dict[str, Any] = {"tasks": [], "workers": 1, **to_builtins(state)}
     if state.next == "many":
         data["list"] = f"{config.work.key}{RUNS}{state.run}/{round_name(state.round)}"
@@ -273,7 +273,7 @@ def end_run(
 ) -> None:
     """Perform the steps that follow the report of a run; calling this again is safe.
 
-    The archive is deleted or tagged last, after `extract_if_replaced` has compared its versions.
+    The archive is deleted or tagged last, after `extract_if_replaced` has compared the versions.
 
     Args:
         report: the recorded report.

@@ -2,14 +2,14 @@
 
 One request returns the end of an archive, with its version and size. A small archive is planned,
 extracted and settled immediately, by the same code as any other run, but with its records in
-memory. A larger archive is extracted by the state machine. It is planned here if its directory is
-in the bytes that were read; otherwise the Plan state reads the directory.
+memory. A larger archive is extracted by the state machine. The archive is planned here if its
+directory is in the bytes that were read; otherwise the Plan state reads the directory.
 
 The rules:
 
-- A message is delivered at least once, and again after the function has failed or was killed. Two
-  messages may be about the same put. Only the current version matters: it has one run, which writes
-  the same objects each time, so no lock is needed.
+- A message is delivered at least once, and again if the function fails or is killed. Two messages
+  may be about the same put. Only the current version matters. This version has one run, which
+  writes the same objects each time, so no lock is needed.
 - The report of a run is looked up first. A run with the verdict FAILED is resumed by an execution.
   Any other verdict is final. A redelivered message repeats the steps that follow the report,
   because the function might have been killed before these steps.
@@ -122,8 +122,9 @@ def _handle_message(message: dict[str, Any], invocation: LambdaContext) -> bool:
     for put in puts:
         try:
             request = config.request(put.source.key, put.time)
-            context = config.context(invocation, request)
-            _handle_put(put, request, config, context, attempts=attempts)
+            _handle_put(
+                put, request, config, config.context(invocation, request), attempts=attempts
+            )
         except Exception as error:  # noqa: BLE001 - only this archive fails
             faults.append((error, logger.get_correlation_id()))  # the run's id, set by `bind_run`
         logger.set_correlation_id(None)  # the next line may be about another archive
@@ -143,7 +144,7 @@ def _handle_put(
 
     Args:
         put: the archive, as identified by the event.
-        request: the request for its run.
+        request: the request for the run of the archive.
         config: the configuration of the environment.
         context: the context for the route of the archive.
         attempts: how many times the message has been received, including this time.
@@ -220,7 +221,7 @@ def _report_unreadable(
     records = RunRecords.open(context.stores, run, archive.calls)
     recorded = look_up_run(records)
     report = recorded.report
-    # If the run has a plan, its execution settles it. A verdict other than FAILED is final.
+    # If the run has a plan, an execution settles the run. A verdict other than FAILED is final.
     if recorded.plan is not None or (report is not None and report.verdict is not Verdict.FAILED):
         logger.info("run is known", run=run)
         return
@@ -397,8 +398,8 @@ class _MemoryRun:
     def write_records(self, latest: StepResult) -> StepResult | None:
         """Write the records to the run store, the report last; return what is now on record.
 
-        Returns None and writes nothing if another invocation has planned the run. If the verdict of
-        this invocation is COMPLETED, it is always written: no other verdict is better.
+        Returns None and writes nothing if another invocation has planned the run. A COMPLETED
+        verdict of this invocation is always written, because no other verdict is better.
         """
         own_report = latest.report
         archive = self._archive
@@ -438,7 +439,7 @@ class _MemoryRun:
     def _copy_records(self, records: RunRecords, *, with_plan: bool) -> None:
         """Copy the outcomes to the run store or, with `with_plan`, all records but the report.
 
-        `write_report` writes the report and its page. Only the final plan is measured.
+        `write_report` writes the report and its page. The metrics are those of the final plan.
         """
         plan = self._records.find_plan()
         if plan is not None:

@@ -2,8 +2,9 @@
 
 The rules:
 
-- The Settle state returns the next round, or ends the run. Settle may be repeated after a lost
-  response, or run late for a stopped execution. In both cases, the recorded verdict remains.
+- The Settle state returns the next round, or ends the run. The state may be repeated after a lost
+  response, or may run late, after its execution was stopped. In both cases, the recorded verdict
+  remains.
 - EventBridge reports each failed, stopped or timed-out execution, perhaps twice, late or never.
   Therefore the report has the time at which the execution ended, and replaces neither a newer
   report nor a better verdict. While a later execution of the run is running, nothing is reported.

@@ -1,8 +1,8 @@
 """Logs and metrics with Powertools, and the keys for finding the log lines and traces of a run.
 
-Metrics have the dimensions service and environment. The archive and the run are metadata of a log
-line: they can be searched for but are not dimensions. Names and units come from `s3unzip.settings`,
-as in the dashboard and the alarms of `infra`.
+Metrics have the dimensions service and environment. The archive and the run are metadata of the
+log lines. Metadata can be searched, but are no dimensions. Names and units come from
+`s3unzip.settings`, as in the dashboard and the alarms of `infra`.
 """
 
 import logging
@@ -88,7 +88,7 @@ def lambda_function(handler: Handler) -> Handler:
     def invoke(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         if not is_sampled():
             # Without this line, a later sampled invocation would be marked as a cold start. The
-            # X-Ray SDK is not imported here: that would take a tenth of the time of a cold start.
+            # X-Ray SDK is not imported here: the import takes a tenth of the time of a cold start.
             powertools.is_cold_start = False
             return measured(event, context)
         traced: Handler = _open_tracer().capture_lambda_handler(measured, capture_response=False)

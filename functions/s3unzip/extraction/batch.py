@@ -2,7 +2,8 @@
 
 Rules:
 
-* One thread takes members from the stream, then checks and decodes them. Other threads PUT them.
+* One thread takes members from the stream, then checks and decodes them. Other threads PUT the
+  members.
 * A bad member gets the outcome `failed`, and the stream continues with the next member.
 * Only verified bytes are submitted, and the outcome of a member is noted after its PUT.
 * An error that does not concern a single member ends the batch: queued PUTs are dropped, and PUTs
@@ -262,8 +263,8 @@ class PutPool:
 
     def _may_submit(self, size: int) -> bool:
         """Return whether a waiting `submit` may continue: after an error, or if there is room."""
-        # `submit` waits until half of the room is free. If it continued after each PUT, the two
-        # thread switches would take longer than the rest of the work for a member.
+        # `submit` waits until half of the room is free. If `submit` continued after each PUT, the
+        # two thread switches would take longer than the rest of the work for a member.
         has_free_bytes = self._bytes + size <= self._max_bytes // 2
         has_room = has_free_bytes and self._in_flight <= self._max_in_flight // 2
         # If no body is in flight, there is room for any body.

@@ -1,4 +1,4 @@
-"""Check existing objects: whether they are members, and whether a member may replace them.
+"""Check whether an existing object is the member, and whether the member may replace it.
 
 An object counts as a member if its size and the CRC-32 of its content match those of the member.
 The option `on_conflict` sets the rule:
@@ -13,7 +13,7 @@ The destination is queried before a write, because S3 bills even a refused condi
 `resolve_conflict` checks one member; `resolve_conflicts` checks many small members by LIST and
 HEAD. If another writer creates the key after this check, the store refuses the conditional write,
 and `explain_refusal` checks the key again. A store that ignores the condition overwrites the object
-of that writer, but no older object.
+of the other writer, but no older object.
 """
 
 import zlib
@@ -78,9 +78,9 @@ def find_object(
 ) -> StoredObject | None:
     """Return the object under the key of a member, or None if the object does not exist.
 
-    The `crc32` of the result is that of the content. It is the store's checksum if the store
-    returns one and the object is the content itself; otherwise, it comes from the metadata. If the
-    store does not keep metadata, a gzip file is read to compute the CRC-32.
+    The `crc32` of the result is that of the content. If the store returns a checksum and the object
+    is the content itself, this checksum is used; otherwise, the CRC-32 in the metadata is used. If
+    the store does not keep metadata, a gzip file is read to compute the CRC-32.
     """
     is_gzip = options.as_gzip is not None
 
@@ -164,7 +164,7 @@ def resolve_conflict(
             row = row.with_crc(read_crc())  # the CRC-32 that the archive does not declare
         if row.member.cipher is not None and stored.crc32 is None:
             # A large AE-2 member was written before its CRC-32 was known, so the metadata contains
-            # none. Compute the CRC-32 from the object, unless the object has been deleted
+            # no CRC-32. Compute the CRC-32 from the object, unless the object has been deleted
             # meanwhile.
             read = partial(read_stored, destination, row.key, is_gzip=options.as_gzip is not None)
             stored = calls.paced("get", read) or stored
@@ -220,7 +220,8 @@ def _find_possible_conflicts(
 ) -> Iterator[PlannedMember]:
     """Yield the rows for which the destination may contain an object that must be kept.
 
-    With `skip-unchanged`, only an object with equal content is kept, so its size must be equal.
+    With `skip-unchanged`, only an object with equal content is kept, so rows whose objects have
+    other sizes are left out.
 
     A page of a listing costs as much as `LIST_PRICE` HEADs. If the keys are far apart, the listing
     has many pages of other keys. The listing therefore stops after `max_pages`, and all rows after

@@ -115,7 +115,7 @@ def open_part(attempt: TaskAttempt, row: PlannedMember) -> MemberData:
     """Open a member for one of its tasks; only its first task reports the member's warnings."""
     data = open_data(attempt, row)
     if attempt.task.part == 0:
-        data.check_after_data()  # may add warnings to those of `open_data`
+        data.check_after_data()  # adds its warnings to those of `open_data`
     else:
         attempt.warnings.clear()
     return data
@@ -131,7 +131,7 @@ def _write_unless_conflict(
     row: PlannedMember,
     write: Callable[[TaskAttempt, PlannedMember], None],
 ) -> None:
-    """Write a large member with `write`; if `on_conflict` forbids it, note the outcome instead."""
+    """Write a large member with `write`; if `on_conflict` forbids this, note the outcome."""
     try:
         outcome = resolve_conflict(
             row,
@@ -166,7 +166,7 @@ def stream_whole(attempt: TaskAttempt, row: PlannedMember, room: int | None = No
             If the member `is_wrapped` and its object turns out to be larger, the object is uploaded
             again.
     """
-    # The member may have been read before: count its bytes and warnings from the start.
+    # The member may have been read before: count its bytes and warnings from zero.
     attempt.current_member_bytes = 0
     if attempt.task.kind is not TaskKind.BATCH:  # a batch also has warnings about other members
         attempt.warnings.clear()
@@ -226,6 +226,7 @@ def _upload(
     row = row.with_crc(decoder.crc32)
     if options.as_gzip is None:
         return check_whole(parts, row), parts
+    # The decoder has verified the content of the gzip file: only the size is left to check.
     gzip_size = stored_size(row.member, options)
     size = sum(part.size for part in parts)
     if size != gzip_size:
@@ -238,7 +239,7 @@ def _upload(
 def copy_member(attempt: TaskAttempt, row: PlannedMember) -> None:
     """Copy one member, or only the slice that belongs to this task."""
     if attempt.task.slice is not None:
-        _copy_slice(attempt, row)  # settling resolved conflicts before it began the upload
+        _copy_slice(attempt, row)  # conflicts were resolved before the upload began
     else:
         _write_unless_conflict(attempt, row, _copy_whole)
 
@@ -320,7 +321,7 @@ def _copy_parts(
 ) -> tuple[Part, ...]:
     """Copy the data of a member from `offset` in parts, concurrently; return them in order."""
     run = attempt.run
-    # According to the plan, the store can copy. A later refusal may have shown that it cannot.
+    # According to the plan, the store can copy. A later refusal may have shown otherwise.
     if not attempt.destination.copies_from(run.source, run.pin):
         raise CopyRefusedError(f"{run.destination}: cannot copy from {run.source}")
     data_start = data.data_range.start

@@ -1,15 +1,17 @@
 """A member that is split among several tasks: scan, link, extract in slices, finish.
 
-1. *Scan*: one task finds one segment and the last bytes of its output; the output before the
-   segment is unknown. Scans run concurrently, in any order, and may be repeated: a repeated scan
-   writes the same record.
-2. *Link*: when all scans are done, settling assigns each segment its window and its offset in the
-   object, begins one multipart upload and creates the slice tasks. A stored member that several
-   tasks copy needs no scan, but is also linked.
-3. *Slice*: one task inflates some segments and uploads their parts. Slices run concurrently, in any
-   order, and may be repeated: a part that is uploaded again replaces its earlier version.
-4. *Finish*: when all slices are done, settling compares the size and the CRC-32 of all parts with
-   the directory, and completes the upload. If the values differ, one task streams the member.
+The four stages, in this order:
+
+- *Scan*: one task finds one segment and the last bytes of its output; the output before the
+  segment is unknown. Scans run concurrently, in any order, and may be repeated: a repeated scan
+  writes the same record.
+- *Link*: when all scans are done, settling assigns each segment its window and its offset in the
+  object, begins one multipart upload and creates the slice tasks. A stored member that several
+  tasks copy needs no scan, but is also linked.
+- *Slice*: one task inflates some segments and uploads their parts. Slices run concurrently, in any
+  order, and may be repeated: a part that is uploaded again replaces its earlier version.
+- *Finish*: when all slices are done, settling compares the size and the CRC-32 of all parts with
+  the directory, and completes the upload. If the values differ, one task streams the member.
 
 Rules:
 
@@ -185,9 +187,9 @@ def _begin_slices(
     seconds_per_byte = first_task.seconds * first_task.parts / max(1, row.member.size)
     tasks: list[Task] = []
     offset = 0  # offset of the slice in the object
-    number = 1  # number of its first part in the upload
+    number = 1  # number of the first part of the slice
     for slice_number, (segments, size) in enumerate(slices):
-        # Round up, but not so far that a part is below the store's minimum.
+        # As many parts as needed, but none below the store's minimum size.
         parts = max(1, min(math.ceil(size / part_size), size // limits.min_bytes))
         tasks.append(
             replace(

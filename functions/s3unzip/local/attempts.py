@@ -41,7 +41,7 @@ def open_context(
         policy: the rules and limits for archives.
         tuning: the tuning of the run.
         clock: the clock of the process; once it is stopped, the current task has no time left.
-        progress: receives the counts. None means that they are not shown.
+        progress: receives the counts; None if the counts are not shown.
         ask: requests keys from the main process; None in the main process itself.
     """
     start_logging()

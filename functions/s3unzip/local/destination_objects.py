@@ -68,7 +68,7 @@ def check_destination(request: Request, reading: Reading, context: Context) -> N
     rule = request.after_success
     # `check_ready` raises an error for warnings about names that are one name on the disk. Without
     # these warnings, the last member with such a name replaces the others. Only a lenient run
-    # accepts this, and only if it does not delete the archive afterwards.
+    # may lose members in this way, and only if the run does not delete the archive afterwards.
     keeps_last = request.options.lenient and (rule is None or rule.action is SourceAction.TAG)
     destination.check_ready(size, {} if keeps_last else reading.index.warnings)
 
@@ -143,7 +143,6 @@ def _decide_members(
         rows: the members, sorted by key.
         listed_keys: the keys of the objects below the run's prefix.
         request: archive, destination and options.
-        context: the context of this process.
         calls: counts and retries the requests.
     """
     outcomes = resolve_conflicts(
@@ -153,6 +152,7 @@ def _decide_members(
         calls,
         threads=context.tuning.puts_in_flight,
     )
+    has_folders = request.destination.store.has_folders
     is_linked = cache(partial(_is_linked, root=request.destination.key))
     for row in rows:
         outcome = outcomes.get(row.member.index)
@@ -162,10 +162,10 @@ def _decide_members(
         elif request.options.on_conflict is OnConflict.NEVER and (
             row.key in listed_keys
             # With `never`, folders and symbolic links are also kept, but a listing omits them.
-            or (request.destination.store.has_folders and os.path.lexists(row.key))
+            or (has_folders and os.path.lexists(row.key))
         ):
             yield Decision(row.key, row.member.size, "refuse", reason="exists")
-        elif request.destination.store.has_folders and (
+        elif has_folders and (
             is_linked(os.path.dirname(row.key)) or _is_blocked(row.key)  # noqa: PTH120 - faster
         ):
             yield Decision(
@@ -250,7 +250,7 @@ def clear_extra(
     """Delete the extra objects below the prefix of a completed run; return its report.
 
     Args:
-        report: the report of the run. Nothing is deleted if its verdict is not COMPLETED.
+        report: the report of the run. Nothing is deleted unless the verdict is COMPLETED.
         context: the context of this process. The requests of this call are added to the report.
         confirm: called with the extra objects, sorted by key, if there are any. If `confirm`
             returns False, nothing is deleted.
@@ -299,8 +299,8 @@ def clear_extra(
 def make_folders(run: Run, records: RunRecords, context: Context) -> None:
     """Create the archive's folders, even empty ones, if the destination is a folder.
 
-    The members are written first. If a member has the same name as a folder, its file is therefore
-    kept and a warning is logged.
+    The members have already been written. If a member has the same name as a folder, the file of
+    the member is kept, and a warning is logged.
     """
     destination = context.stores.destination(run.destination)
     if not isinstance(destination, FolderDestination):

@@ -2,15 +2,16 @@
 
 A worker has tens of threads that wait for the interpreter's lock or for a PUT, each for
 microseconds. Linux may move a woken thread to another processor, where it preempts the running
-thread and lacks its cached data. With 20,000 small members, this took a third of the CPU time.
+thread and lacks its cached data. With 20,000 small members, such moves took a third of the CPU
+time.
 Workers therefore use `SCHED_BATCH` (sched(7)), under which a woken thread does not preempt
 others.
 
 A worker constantly allocates and frees buffers in several threads. By default, glibc returns free
-memory at the top of a heap to the system at once, only to request it again. The kernel then spends
-as much time on providing new pages as a worker spends on inflating data into them. After the first
-large buffer is freed, glibc also allocates large buffers in the heaps of the threads, where they
-leave holes. Fixed thresholds prevent both problems.
+memory at the top of a heap to the system immediately, and soon requests the memory again. The
+kernel then spends as much time on providing new pages as a worker spends on inflating data into
+the pages. After the first large buffer is freed, glibc also allocates large buffers in the heaps of
+the threads, where freed buffers leave holes. Fixed thresholds prevent both problems.
 """
 
 import contextlib

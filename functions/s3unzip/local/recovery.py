@@ -2,17 +2,17 @@
 
 The rules:
 
-1. Files are not synced during a run. A power failure can therefore destroy members and parts that
-   are on record as done: a file may be missing, truncated or filled with zeros.
-2. Before a run continues, each member on record is checked again. Its file must exist and have the
-   right size; this check needs one call for each member. If the machine was restarted since a
-   process worked on the run, the file is also read to compare its CRC-32, and no part of a split
-   member counts as done. The next round extracts the lost members again.
-3. Damaged records are treated as missing (`runs.records`). If the records of the plan are damaged,
-   it is unknown which members are recorded, so the run starts over.
-4. A killed worker leaves files whose names begin with the mark of its run. These files are
-   removed from the folders of the run's members.
-5. The caller holds the lock of the run (`local.runs`), so no other process writes at the same time.
+- Files are not synced during a run. A power failure can therefore destroy members and parts that
+  are on record as done: a file may be missing, truncated or filled with zeros.
+- Before a run continues, each member on record is checked again. Its file must exist and have the
+  right size; this check needs one call for each member. If the machine was restarted since a
+  process worked on the run, the file is also read to compare the CRC-32, and no part of a split
+  member counts as done. The next round extracts the lost members again.
+- Damaged records are treated as missing (`runs.records`). If the records of the plan are damaged,
+  the recorded members are unknown, so the run starts over.
+- A killed worker leaves files whose names begin with the mark of its run. These files are
+  removed from the folders of the run's members.
+- The caller holds the lock of the run (`local.runs`), so no other process writes at the same time.
 """
 
 from __future__ import annotations

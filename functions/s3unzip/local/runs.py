@@ -9,8 +9,8 @@ finds the uploads by their keys, so it might also find uploads of the other run.
 upload therefore has a file below ``uploads/``, next to the runs, that contains the id of its run.
 
 * The file is written after the upload begins, and removed shortly before or after the upload ends.
-  A run may abort its own uploads. It may also abort an upload that has no file, or whose run no
-  process is working on.
+  A run may abort three kinds of uploads: its own, those without a file, and those of a run on which
+  no process is working.
 * A killed process leaves its files behind. A file is ignored if no process works on its run.
 """
 
@@ -295,7 +295,7 @@ class LocalRuns(RunList):
         )
 
     def connections(self, run: str) -> StoreConfig:
-        """Return the options that reach a run's stores; the defaults if its plan is unreadable."""
+        """Return the options for the stores of a run; the defaults if the plan is unreadable."""
         with suppress(NotFoundError, UnreadableRecordError):
             return convert(self.records(run).read_plan().stores, StoreConfig)
         return StoreConfig()

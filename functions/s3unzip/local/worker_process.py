@@ -2,11 +2,11 @@
 
 The two processes exchange pickled messages:
 
-* The main process sends its `OpenContext`, then tasks, one at a time. It also sends the keys that
-  the worker asks for, or the reason why there are none, and `END_TASK` if the worker must end its
-  task.
-* The worker sends the counts of the task and how the attempt ended. It asks for the keys that sign
-  its requests.
+* The main process sends its `OpenContext`, then tasks, one at a time. `END_TASK` tells the worker
+  to end its task.
+* The worker sends the counts of the task and how the attempt ended.
+* The worker asks for the keys that sign its requests. The main process answers with the keys, or
+  with an error.
 * A worker exits immediately when its standard input is closed because the main process has exited.
   A second pipe, the lifeline, ends the worker even if a thread holds the interpreter's lock.
 """
@@ -68,8 +68,8 @@ class WorkerProcess:
         self._open_context = open_context
         self._process: subprocess.Popen[bytes] | None = None
         # This process's end of the lifeline, to which nothing is written; -1 if there is no
-        # lifeline. When this end is closed, at the latest when this process ends, the worker
-        # receives a signal that ends it.
+        # lifeline. This end is closed at the latest when this process ends. The worker then
+        # receives a signal that ends the worker.
         self._lifeline = -1
 
     def do_attempt(self, run: Run, task: Task, take: Callable[[TaskMessage], object]) -> AttemptEnd:
@@ -104,9 +104,10 @@ class WorkerProcess:
                 finally:
                     os.close(workers_end)
                 _send(self._process, self._open_context)
+            messages = cast("BinaryIO", self._process.stdout)
             _send(self._process, (run, task))
             while True:
-                yield pickle.load(cast("BinaryIO", self._process.stdout))  # noqa: S301 - our own data
+                yield pickle.load(messages)  # noqa: S301 - our own data
 
     def _send_keys(self, request: KeysRequest) -> None:
         """Send the process the access keys that it asks for, or the error if there are none."""
@@ -171,10 +172,7 @@ def _start_process(lifeline: int) -> subprocess.Popen[bytes]:
 
 def work(lifeline: int) -> None:
     """Run the program of a worker process: perform tasks from standard input until it is closed."""
-    # When the main process's end of the lifeline is closed, the kernel sends SIGIO, which ends this
-    # process. Nothing is written to the lifeline, so SIGIO has no other cause (O_ASYNC in open(2)).
-    fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
-    fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC)
+    _exit_with_main_process(lifeline)
     messages = os.fdopen(os.dup(1), "wb")
     # What a library prints must not be mistaken for a message, so it is sent to standard error.
     with contextlib.suppress(OSError):  # standard error is closed
@@ -211,6 +209,13 @@ def work(lifeline: int) -> None:
         end = do_attempt(run, task, context)
         with progress.lock:  # a thread of the task might still be sending
             send(end)
+
+
+def _exit_with_main_process(lifeline: int) -> None:
+    # When the main process's end of the lifeline is closed, the kernel sends SIGIO, which ends this
+    # process. Nothing is written to the lifeline, so SIGIO has no other cause (O_ASYNC in open(2)).
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC)
 
 
 def _receive() -> Any:
