@@ -1,6 +1,6 @@
 """The classes of all checks, and the checks of buckets, permissions, keys and passwords.
 
-These checks cover the environment itself and each of its routes. The others are in `doctor`.
+These checks cover the environment itself and each of its routes. `doctor` has the other checks.
 """
 
 import json
@@ -29,9 +29,9 @@ from s3unzip.settings import Variable
 # Deploying an unchanged template does not recreate a resource that somebody has deleted.
 RESTORE = "restore what is missing, or destroy the stack and deploy it again"
 NOT_CHECKED: dict[type[S3UnzipError], str] = {  # the advice for each error that prevents a check
-    UnsupportedError: "on an emulator, ignore this; on AWS, report it",
+    UnsupportedError: "on an emulator, ignore this warning; on AWS, report the error",
     AccessDeniedError: "allow the action for your user or role, or ask somebody who may perform it",
-    UsageError: "deploy the stack again; undo what somebody changed in the console",
+    UsageError: "undo what somebody changed in the console, and deploy the stack again",
 }
 
 FUNCTION = "AWS::Lambda::Function"
@@ -119,7 +119,7 @@ def check_bucket(runs: DeployedRuns, purpose: str) -> Answer:
         return _check_location(runs, bucket, ANY_OWNER, advice=advice)
     consequence = ""
     if purpose == "ingest":  # S3 sends events to the default event bus of the bucket's owner
-        consequence = ": its events go to its owner's account, so no archive starts a run"
+        consequence = ": events go to the account that owns the bucket, so no archive starts a run"
     return _check_location(
         runs, bucket, None, consequence=consequence, advice=advice, other_region=FAILURE
     )
@@ -141,7 +141,7 @@ def _check_location(
         bucket: the name of the bucket.
         owner: the account that should own the bucket. None stands for the account of the stack, and
             `ANY_OWNER` for any account.
-        consequence: a clause about what a different owner causes, for the end of the message.
+        consequence: text for the end of the message; it says what a different owner causes.
         advice: what to do about a different owner.
         other_region: the status if the bucket is in another region; by default a warning, because
             members can be written there.
@@ -183,8 +183,9 @@ def check_rights(runs: DeployedRuns, defaults: RunDefaults | None = None) -> Ans
         defaults: the defaults of a route; None for the defaults of the environment itself.
     """
     defaults = defaults or runs.config.environment_defaults
-    # A route has its own `destination_owner`. Without it, the environment's account is the owner.
-    owner = (defaults.route or runs.config.access).destination_owner or runs.account
+    # A route has its own `destination_owner`. The default is the environment's account.
+    settings = defaults.route or runs.config.access
+    owner = settings.destination_owner or runs.account
     destination = defaults.destination
     actions = ["s3:PutObject"]
     properties = defaults.options.objects or ObjectProperties()
@@ -237,29 +238,27 @@ def _simulate(runs: DeployedRuns, role: str, actions: list[str], arn: str) -> An
     if unknown_keys:
         return Answer(
             WARNING,
-            f"a simulation has no value for {', '.join(sorted(unknown_keys))}, which {role} needs",
+            f"a simulation has no value for {', '.join(sorted(unknown_keys))}, but {role} needs it",
             "check whether the canary is extracted",
         )
     return Answer(
         FAILURE,
         f"{role} may not {' and '.join(actions)} on {arn}: each write is refused",
-        "if no permissions boundary and no policy of the organization denies it, somebody has "
-        f"changed the policy of the role: {RESTORE}",
+        "if neither a permissions boundary nor a policy of the organization denies the action, "
+        f"somebody has changed the policy of the role: {RESTORE}",
     )
 
 
 def _check_bucket_policy(runs: DeployedRuns, bucket: str, owner: str, roles: list[str]) -> Answer:
     """Check that the policy of another account's bucket names the roles or their whole account."""
-    advice = (
-        f"its owner must allow them: docs/howto/buckets-and-keys.md; the roles: {', '.join(roles)}"
-    )
+    advice = f"the bucket's owner must allow {', '.join(roles)}: docs/howto/buckets-and-keys.md"
     try:
         policy = runs.ask("s3:GetBucketPolicy", Bucket=bucket)["Policy"]
     except S3UnzipError:  # MethodNotAllowed: only the owner may read the policy
         return Answer(
             WARNING,
-            f"{bucket} belongs to account {owner}, and only that account can read its policy; "
-            f"it must allow {len(roles)} roles",
+            f"{bucket} belongs to account {owner}, and only that account can read the policy; "
+            f"the policy must allow {len(roles)} roles",
             advice,
         )
     # Principals are strings, lists or objects, so their JSON text is searched for the roles.
@@ -348,13 +347,13 @@ def _compare_encryption(
     except S3UnzipError:  # no encryption is set, or another account owns the bucket
         return None
     default = rules[0]["ApplyServerSideEncryptionByDefault"]  # a bucket has exactly one rule
-    # If the id is missing or has this prefix, AWS manages the key.
+    # AWS manages the key if there is no id, or if the id is an alias of AWS.
     actual = default.get("KMSMasterKeyID", AWS_ALIAS_PREFIX)
     if "kms" not in default["SSEAlgorithm"] or AWS_ALIAS_PREFIX in actual:
         return None
     # A bucket may name its key by an ARN, by the id at the end of the ARN, or by an alias.
     if "alias/" in actual:
-        with suppress(NotFoundError):  # an alias without a key remains, and differs from `key`
+        with suppress(NotFoundError):  # if the alias has no key, `actual` remains the alias
             actual = runs.ask(
                 "kms:DescribeKey", "KeyMetadata", "Arn", region_of=actual, KeyId=actual
             )

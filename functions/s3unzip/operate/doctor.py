@@ -1,9 +1,8 @@
 """``s3unzip doctor``: checks of a deployed environment, each a function that returns one answer.
 
-To add a check, write a function and add a line to `ACCOUNT_CHECKS`; the canary is the last check. A
-check that cannot be made is not a failed check. If the operator lacks a permission, or an emulator
-lacks a service, the answer is a warning that contains the name of the action. If a resource that
-archives need is gone, the answer is a failure.
+To add a check, write a function and add a line to `ACCOUNT_CHECKS`; the canary is the last check.
+If the operator lacks a permission, or an emulator lacks a service, the answer is not a failure, but
+a warning that names the action. If a resource that archives need is gone, the answer is a failure.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -91,7 +90,7 @@ def check_version(runs: DeployedRuns) -> Answer:
 def check_concurrency(runs: DeployedRuns) -> Answer:
     """May Lambda call each function, and ``runs.max_workers`` workers at the same time?
 
-    The quota of an account is 1,000, or 10 for a new account. Lambda keeps at least 100 unreserved:
+    The quota is 1,000 executions, or 10 for a new account. At least 100 executions stay unreserved:
     https://docs.aws.amazon.com/lambda/latest/dg/lambda-concurrency.html
     """
     limits = runs.ask("lambda:GetAccountSettings", "AccountLimit")
@@ -103,10 +102,11 @@ def check_concurrency(runs: DeployedRuns) -> Answer:
         return Answer(FAILURE, problem, f"for NAME in {stopped}; do {UNRESERVE} $NAME; done")
     reserved = runs.reserved_concurrency[extract]
     max_workers = runs.config.tuning.max_workers
-    available = unreserved
-    pool = "unreserved"
-    advice = f"lower runs.max_workers to {int(MAX_SHARE * unreserved):,}, or {QUOTA}"
-    if reserved is not None:
+    if reserved is None:
+        available = unreserved
+        pool = "unreserved"
+        advice = f"lower runs.max_workers to {int(MAX_SHARE * unreserved):,}, or {QUOTA}"
+    else:
         available = reserved
         pool = "reserved for extract"
         advice = (
@@ -122,7 +122,7 @@ def check_concurrency(runs: DeployedRuns) -> Answer:
     if reserved is None and max_workers > MAX_SHARE * available:
         return Answer(
             WARNING,
-            f"{state}: runs leave too few for other functions",
+            f"{state}: runs leave too few executions for other functions",
             "set functions.extract.reserved_concurrency below "
             f"{MAX_SHARE:.0%} of the unreserved concurrency, or {QUOTA}",
         )
@@ -233,11 +233,11 @@ def check_trigger(runs: DeployedRuns) -> Answer:
 
 
 def check_machine(runs: DeployedRuns) -> Answer:
-    """Does the state machine exist? The canary is small and usually extracted without it."""
+    """Does the state machine exist? Most environments extract the canary without one."""
     status = runs.ask(
         "states:DescribeStateMachine", "status", stateMachineArn=runs.outputs["StateMachineArn"]
     )
-    if status == "DELETING":  # until its last execution has ended
+    if status == "DELETING":  # an execution is still running
         raise NotFoundError("somebody has deleted the state machine")
     return Answer(OK, "the state machine for larger archives exists")
 
@@ -282,7 +282,7 @@ def check_logs(runs: DeployedRuns) -> Answer:
     deleted = [
         name
         for name in runs.resource_names("AWS::Logs::LogGroup")
-        # Another group (one of dev2 for dev) can have a longer name that begins with `name`.
+        # The response also contains groups whose longer names begin with `name`.
         if not any(
             group["logGroupName"] == name
             for group in runs.ask("logs:DescribeLogGroups", "logGroups", logGroupNamePrefix=name)
@@ -303,7 +303,7 @@ def check_alarms(runs: DeployedRuns) -> Answer:
     """Does every alarm of the stack exist and have an action, and is none in the state ALARM?"""
     alarms = _read_alarms(runs)
     deleted = {*runs.resource_names(ALARM)} - {alarm["AlarmName"] for alarm in alarms}
-    # An alarm without an action may also be in ALARM, and nobody was notified.
+    # Look for alarms in ALARM first: if an alarm has no action, nobody was notified.
     ringing = [alarm["AlarmName"] for alarm in alarms if alarm.get("StateValue") == "ALARM"]
     if ringing:
         return Answer(

@@ -88,7 +88,7 @@ def test_the_deployed_version_is_checked(
     ("limits", "workers", "expected", "word"),
     [
         ((1_000, 1_000, {}), 800, OK, "800"),
-        ((1_000, 1_000, {}), 950, WARNING, "leave too few"),
+        ((1_000, 1_000, {}), 950, WARNING, "leave too few executions"),
         ((10, 10, {}), 100, FAILURE, "lower runs.max_workers to 9,"),
         ((1_000, 600, {"extract": 400}), 400, OK, "400 executions are reserved for extract"),
         (
@@ -516,7 +516,7 @@ def test_the_right_to_write(
         (ROLE, OK, "names 2 roles"),
         ("arn:aws:iam::123456789012:root", OK, "names 2 roles"),
         ("arn:aws:iam::123456789012:role/two", FAILURE, "does not name " + ROLE),
-        (None, WARNING, "only that account can read its policy"),
+        (None, WARNING, "only that account can read the policy"),
     ],
 )
 def test_a_destination_of_another_account(
