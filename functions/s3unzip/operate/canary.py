@@ -1,8 +1,9 @@
 """The canary: a small archive that `doctor` sends through the whole pipeline and then removes.
 
-The canary tests whether the intake function has its permissions and can use the key and the secret.
-Most environments extract such a small archive without the state machine. The operator needs
-permission to read the destination. If the run does not complete, its records remain for diagnosis.
+The canary tests whether the intake function has the permissions that it needs, and whether it can
+use the KMS key and the secret. Most environments extract such a small archive without the state
+machine. The operator needs permission to read the destination. If the run does not complete, its
+records remain for diagnosis.
 """
 
 import io
@@ -33,7 +34,7 @@ RETRY_ADVICE = (
 
 
 def canary_members(token: str) -> dict[str, bytes]:
-    """Return five members by path; `token` in every path and file name makes the keys unique."""
+    """Return five members by path. Keys are unique: `token` is in every path and file name."""
     line = b"A line of the canary of s3unzip doctor.\n"
     contents = {
         "empty.txt": b"",
@@ -65,9 +66,9 @@ def try_canary(runs: DeployedRuns, seconds: float) -> Iterator[CheckResult]:
 def _warn_if_gone(check: Callable[..., Answer], *arguments: float) -> Answer:
     """Return the answer of a check, or a warning if the archive, a member or a record is gone.
 
-    Somebody else may have deleted or moved it, so the environment may be in order. If the
-    operator's keys have expired, this is also only a warning, so that `Canary.remove` still runs
-    and names what remains.
+    Somebody else may have deleted or moved the object, so the environment may be in order. Expired
+    keys of the operator also cause only a warning, so that `Canary.remove` still runs and names
+    what remains.
     """
     try:
         return check(*arguments)
@@ -101,8 +102,8 @@ class Canary:
 
         Nothing is uploaded if the run would replace a marker that other archives share.
         """
-        # Only the canary has the token in its name. If the prefix of its members lacks the token,
-        # members of other archives have the same prefix, and therefore the same marker.
+        # Only the canary has the token in its name. If the prefix of the run does not contain the
+        # token, runs of other archives have the same prefix, and therefore the same marker.
         if self._request.options.marker and self._token not in self._template.prefix:
             return Answer(
                 WARNING,
@@ -143,8 +144,8 @@ class Canary:
         if not report.extracted:
             return Answer(
                 WARNING,
-                f"its run ended in {took:.1f} s, but options.include, options.exclude or others "
-                "select none of its members",
+                f"its run ended in {took:.1f} s, but the options of the environment, such as "
+                "options.include, select none of its members",
                 "put an archive whose members these options select, and look at its run",
             )
         return self._compare_objects(report, took)
@@ -228,7 +229,7 @@ class Canary:
 
         If the gzip data is damaged, it is returned unchanged, so it differs from the member.
         """
-        with translating_errors("s3:GetObject"):  # also translates errors while the body is read
+        with translating_errors("s3:GetObject"):  # also translates errors of `read`
             body: bytes = (
                 self._runs.client("s3")
                 .get_object(Bucket=self._request.destination.bucket, Key=key)["Body"]

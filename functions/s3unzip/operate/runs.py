@@ -48,7 +48,7 @@ from s3unzip.stores.s3.botocore_clients import let_requester_pay, translate_clie
 from s3unzip.stores.s3.session import Session
 from s3unzip.version import __version__
 
-PAYER_OUTPUT = "IngestPayer"  # output of a stack that reads archives as the requester who pays
+PAYER_OUTPUT = "IngestPayer"  # the stack has this output if it pays for the requests
 # Maximum time until DescribeExecution shows that an execution has been started or stopped.
 SHOWN_SECONDS = 60.0
 # The IAM actions of the operations whose actions have other names.
@@ -149,7 +149,7 @@ class DeployedRuns(RunList):
         """Return the client for a service in the region of the stack, or of the ARN `region_of`."""
         region = None  # the region of the stack
         if region_of.startswith("arn:") and region_of.split(":")[3] != self.region:
-            region = region_of.split(":")[3]  # the fourth field of an ARN
+            region = region_of.split(":")[3]  # the fourth field of an ARN is its region
         if (service, region) not in self._clients:
             client = self._session.client(
                 service,
@@ -159,7 +159,8 @@ class DeployedRuns(RunList):
                 # requests a second. An adaptive client slows down to the rate that AWS allows.
                 **CLIENT_OPTIONS | {"retries": CLIENT_OPTIONS["retries"] | {"mode": "adaptive"}},
             )
-            # botocore obeys the first handler that asks for a retry, so this one precedes its own.
+            # botocore obeys the first handler that asks for a retry, so this handler must be the
+            # first.
             client.meta.events.register_first("needs-retry", self._session.renew_refused_keys)
             if service == "s3" and PAYER_OUTPUT in self.outputs:
                 client.meta.events.register("before-call.s3", let_requester_pay)
@@ -248,7 +249,7 @@ class DeployedRuns(RunList):
             ) from None
 
     def connections(self, run: str) -> StoreConfig:  # noqa: ARG002 - the same for all runs
-        """Return how commands reach the stores; a run's settings apply only to the functions."""
+        """Return the options with which commands reach the stores; recorded options are unused."""
         return self._session.access.for_printed_commands()
 
     def recent(self, limit: int) -> Iterator[ListedRun]:
@@ -304,7 +305,7 @@ class DeployedRuns(RunList):
             )
 
     def _list_folders(self, below: str) -> list[str]:
-        """Return the days with runs or, if `below` is "DAY/", the day's run ids; both sorted."""
+        """Return the sorted days with runs; if `below` is "DAY/", the sorted run ids of the day."""
         root = f"{self.work_location.key}{RUNS}"
         return [
             folder["Prefix"].removeprefix(root).rstrip("/")
@@ -363,7 +364,7 @@ class DeployedRuns(RunList):
         """Start an execution that continues a run.
 
         Returns when the execution can be described, because DescribeExecution is eventually
-        consistent: until then, the state of the run would be that of its last execution.
+        consistent: until then, the state of the run would be that of the previous execution.
 
         With `failed`, the members that failed are also extracted again.
         """
@@ -380,7 +381,7 @@ class DeployedRuns(RunList):
                 "archive again"
             )
         data = json.dumps({"run": run, "failed": failed})
-        if recorded.run_or_report is None:  # neither a readable plan nor a report contains it
+        if recorded.run_or_report is None:  # no plan or report can be read
             if state is None:
                 raise NotFoundError(f"{run}: there is no record of it; upload the archive again")
             # The run is planned again. Its new plan contains all members, so `failed` is not used.
@@ -394,7 +395,8 @@ class DeployedRuns(RunList):
     def _copy_input(self, first_execution: str) -> str:
         """Return the input of a run's first execution, without its plan, to plan the run again.
 
-        The input of the first execution contains the request; that of a later one may not.
+        The input of the first execution contains the request; the input of a later execution may
+        not.
         """
         copied = json.loads(
             self.ask("states:DescribeExecution", "input", executionArn=self._arn(first_execution))
@@ -418,7 +420,7 @@ class DeployedRuns(RunList):
         return state == "ABORTED"
 
     def _find_last_execution(self, run: str) -> tuple[int, str | None]:
-        """Return the number and the state of a run's last execution; 0 and None if it had none.
+        """Return the number and the state of a run's last execution; 0 and None without one.
 
         The last execution is the one before the first gap in the numbers, which start at 1. A
         running execution takes precedence, because Step Functions can redrive an earlier execution.

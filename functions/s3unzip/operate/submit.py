@@ -344,7 +344,7 @@ def _find_unsettled(archive: ObjectTypeDef, runs: DeployedRuns) -> Unsettled | s
 def _assess_without_report(
     runs: DeployedRuns, request: Request, last_part: Tail, unread: Unsettled
 ) -> Unsettled | str | None:
-    """Return what is unsettled about an archive if its last part's run id leads to no report.
+    """Return what is unsettled about an archive if no report has the run id of its last part.
 
     The run id of a split archive is derived from all its parts, so all parts are looked up. A run
     that began before the settings were changed has another id, but its report also counts. Returns
@@ -369,7 +369,8 @@ def _assess_without_report(
             return _assess_report(report, structs.replace(unread, size=tail.pin.size))
     run = run_id(request, tail.pin, tail.modified)
     state = runs.state(run)
-    # A run in progress may belong to another archive with this stem; its report will show which.
+    # A run in progress may belong to another archive with this stem. Only the report will show to
+    # which archive.
     if state == RUNNING or RUNNING in map(runs.state, {*same_second_runs} - {run}):
         return RUNNING
     recorded = look_up_run(runs.records(run))
@@ -405,10 +406,10 @@ def _assess_report(report: Report, unread: Unsettled) -> Unsettled | str | None:
 
     Args:
         report: the report of the run.
-        unread: the archive as not readable; the result is a copy with its run and its state.
+        unread: the archive with the state "not readable"; the result has another state and a run.
     """
-    # The report says that the archive was replaced. As its run is that of the current version, the
-    # same bytes have been put back.
+    # The report says that this version of the archive was replaced. But the archive has this
+    # version again, so the same bytes have been put back.
     if report.verdict is Verdict.SOURCE_CHANGED:
         return structs.replace(unread, run=report.run, state="put back")
     if report.after_success is None or not report.archive_left:
@@ -429,14 +430,14 @@ def _send_batch(client: Any, queue: str, messages: Sequence[dict[str, str]]) -> 
     """
     for attempt in range(ATTEMPTS):
         if attempt:
-            # Wait for a random time. Its maximum doubles with each attempt.
+            # Wait for a random time. The maximum doubles with each attempt.
             time.sleep(random.uniform(0, min(LONGEST_WAIT, 0.1 * 2**attempt)))  # noqa: S311
         refused = client.send_message_batch(QueueUrl=queue, Entries=messages).get("Failed", [])
         if not refused:
             return
         ids = {refusal["Id"] for refusal in refused}
         messages = [message for message in messages if message["Id"] in ids]
-        # The reason for a refusal that is the sender's fault is more helpful than any other reason.
+        # If the sender is at fault, the reason is more helpful than the other reasons.
         worst_refusal = max(refused, key=lambda refusal: bool(refusal["SenderFault"]))
         if worst_refusal["SenderFault"]:  # sending again would not help, so the call fails
             break
