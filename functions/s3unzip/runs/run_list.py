@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -225,22 +225,36 @@ def read_snapshot(
             plan = records.find_plan()
     if plan is None:  # the run is still being planned
         return earlier
-    failures: dict[str, Outcome] = {}  # by key, because two tasks may record the same member
     tasks = [
         task
         for task in records.recorded_task_ids()
         if task != PLAN_TASK and task not in earlier.reports
     ]
-    ended: dict[str, TaskReport] = {}
     reports = map_ahead(records.find_task_report, tasks, READERS)
-    for task, report in zip(tasks, reports, strict=True):
-        # The record was deleted after it was listed, is damaged, or is from an attempt that ended
-        # early.
-        if report is None or report.unfinished:  # the next call tries again
-            continue
-        ended[task] = report
+    # A report is missing if the record is damaged, or was deleted after it was listed. A report is
+    # unfinished if an attempt ended early. The next call reads these records again.
+    ended = {
+        task: report
+        for task, report in zip(tasks, reports, strict=True)
+        if report is not None and not report.unfinished
+    }
+    return RunSnapshot(
+        records.run,
+        plan,
+        rounds=len(records.list_rounds()),
+        reports=earlier.reports | ended,
+        failures=_read_failures(records, ended, max_failures),
+    )
+
+
+def _read_failures(
+    records: RunRecords, reports: Mapping[str, TaskReport], limit: int
+) -> tuple[Outcome, ...]:
+    """Return the failures of members in the records of some tasks, at most `limit`."""
+    failures: dict[str, Outcome] = {}  # by key, because two tasks may record the same member
+    for task, report in reports.items():
         # The failure of a scan or slice is not a failure of its member.
-        if report.failed and gives_outcome(report.stage) and len(failures) < max_failures:
+        if report.failed and gives_outcome(report.stage) and len(failures) < limit:
             recorded = records.find_outcomes(task)
             if recorded is not None:
                 failures |= {
@@ -248,10 +262,4 @@ def read_snapshot(
                     for outcome in recorded.outcomes
                     if outcome.status is Status.FAILED
                 }
-    return RunSnapshot(
-        records.run,
-        plan,
-        rounds=len(records.list_rounds()),
-        reports=earlier.reports | ended,
-        failures=tuple(failures.values())[:max_failures],
-    )
+    return tuple(failures.values())[:limit]
