@@ -46,14 +46,14 @@ from s3unzip.settling.page_sections import (
 )
 from s3unzip.version import __version__
 
-VERDICTS = {  # the CSS class and the text for each verdict
-    Verdict.COMPLETED: ("good", "✓ Completed."),
-    Verdict.COMPLETED_WITH_ERRORS: ("warn", "▲ Completed with errors."),
-    Verdict.REJECTED: ("bad", "✕ Rejected."),
-    Verdict.SOURCE_CHANGED: ("bad", "✕ Source changed."),
-    Verdict.FAILED: ("bad", "✕ Failed."),
+VERDICTS = {  # the CSS class, the symbol and the text for each verdict
+    Verdict.COMPLETED: ("good", "✓", "Completed"),
+    Verdict.COMPLETED_WITH_ERRORS: ("warn", "▲", "Completed with errors"),
+    Verdict.REJECTED: ("bad", "✕", "Rejected"),
+    Verdict.SOURCE_CHANGED: ("bad", "✕", "Source changed"),
+    Verdict.FAILED: ("bad", "✕", "Failed"),
 }
-STOPPED_BANNER = ("warn", "■ Stopped.")
+STOPPED_BANNER = ("warn", "■", "Stopped")
 
 
 def render_page(report: Report, context: Context) -> bytes:
@@ -62,9 +62,9 @@ def render_page(report: Report, context: Context) -> bytes:
     command = next_command(report, context.environment, context.connections)
     options = environment_options(context.environment)
     archive = clip(report.source.name.rsplit("/", 1)[-1], MAX_NAME)
-    style, verdict = VERDICTS[report.verdict]
+    style, symbol, verdict = VERDICTS[report.verdict]
     if report.verdict is Verdict.FAILED and report.reason == STOPPED:  # by a user
-        style, verdict = STOPPED_BANNER
+        style, symbol, verdict = STOPPED_BANNER
     description = _describe_verdict(report, command)
     sections = {
         "Summary": facts(report, cost),
@@ -74,10 +74,10 @@ def render_page(report: Report, context: Context) -> bytes:
     }
     present = {title: content for title, content in sections.items() if content}
     values = {
-        # The slice drops the symbol, the space and the full stop of the verdict.
-        "TITLE": title_text(f"{archive}: {verdict[2:-1].lower()} · s3unzip"),
+        "TITLE": title_text(f"{archive}: {verdict.lower()} · s3unzip"),
         "ARCHIVE": untrusted(archive),
-        "VERDICT": element("b", {"class": style}, trusted(verdict)) + trusted(description),
+        "VERDICT": element("b", {"class": style}, trusted(f"{symbol} {verdict}."))
+        + trusted(description),
         "CAUSE": _explain_end(report, options),
         "ROUTE": _list_run_facts(report, command),
         "LINKS": "".join(

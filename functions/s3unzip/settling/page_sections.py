@@ -208,9 +208,8 @@ def failures(report: Report, environment_options: str) -> Markup:
     # As many of the first failures as fit on the page, but at least one.
     rows = list(_failure_rows(report))
     row_reasons = [failure.reason for failure in report.failures[: len(rows)]]
-    reasons_table = _reasons_table(report, row_reasons, environment_options)
     return Markup(
-        element("div", {"id": "reasons"}, reasons_table)
+        element("div", {"id": "reasons"}, _reasons_table(report, row_reasons, environment_options))
         + _filter_form(row_reasons)
         + element("div", {"id": "failed"}, _failed_members(report, rows, environment_options))
     )
