@@ -266,20 +266,21 @@ def _write_seconds(writes: int) -> float:
 def _task_seconds(task: Task, platform: Platform, tuning: Tuning, at_once: int) -> float:
     """Return the seconds that one worker needs for `task` without throttling."""
     bandwidth = min(platform.bandwidth, platform.total_bandwidth / at_once)
-    inflating = task.size / (rates.INFLATE_RATE * platform.processor)
-    moving = max(_bytes_read(task), task.size) / bandwidth
+    inflate_seconds = task.size / (rates.INFLATE_RATE * platform.processor)
+    # Reading and writing overlap: only the larger amount counts.
+    transfer_seconds = max(_bytes_read(task), task.size) / bandwidth
     calls = 0 if platform.direct else TASK_CALLS  # the overhead of a direct run has `DIRECT_CALLS`
     if task.kind is TaskKind.BATCH:  # reading, PUTs and inflating overlap
-        putting = _put_seconds(task, platform, tuning)
-        cpu = task.members * tuning.member_seconds / platform.processor + inflating
-        return calls * platform.latency + max(moving, putting, cpu)
+        put_seconds = _put_seconds(task, platform, tuning)
+        cpu_seconds = task.members * tuning.member_seconds / platform.processor + inflate_seconds
+        return calls * platform.latency + max(transfer_seconds, put_seconds, cpu_seconds)
     if task.parts == 1:  # the only task of its member: it also begins and completes the upload
         calls += LARGE_CALLS
     if task.kind is TaskKind.COPY:  # S3 copies several parts at once, each at `S3_REQUEST_COPY`
         return calls * platform.latency + task.size / rates.S3_REQUEST_COPY / tuning.parts_in_flight
     # The last part is sent after everything is inflated.
-    last_part = min(tuning.part_bytes, task.size) / platform.upload_rate
-    seconds = calls * platform.latency + last_part + max(moving, inflating)
+    last_part_seconds = min(tuning.part_bytes, task.size) / platform.upload_rate
+    seconds = calls * platform.latency + last_part_seconds + max(transfer_seconds, inflate_seconds)
     if task.kind is TaskKind.SCAN:  # a segment is read twice: for the scan, then for the extraction
         seconds += _scan_seconds(task, platform, bandwidth)
     return seconds
@@ -296,11 +297,11 @@ def _put_seconds(task: Task, platform: Platform, tuning: Tuning) -> float:
 
 def _scan_seconds(task: Task, platform: Platform, bandwidth: float) -> float:
     """Return the seconds that a scan needs for its segment and the window of the next segment."""
-    reading = _bytes_read(task) / bandwidth
+    read_seconds = _bytes_read(task) / bandwidth
     # A segment has two boundaries.
-    computing = rates.SCAN_INFLATES * task.size / rates.INFLATE_RATE + 2 * rates.BOUNDARY_SECONDS
+    cpu_seconds = rates.SCAN_INFLATES * task.size / rates.INFLATE_RATE + 2 * rates.BOUNDARY_SECONDS
     # The scan is a separate task. It also sends a request for the local header.
-    return (TASK_CALLS + 1) * platform.latency + max(reading, computing)
+    return (TASK_CALLS + 1) * platform.latency + max(read_seconds, cpu_seconds)
 
 
 def _overhead_seconds(
@@ -326,11 +327,11 @@ def _overhead_seconds(
     report += rates.REPORT_FIXED_SECONDS + REPORT_CALLS * latency
     if not platform.is_aws:
         return rates.LOCAL_START_SECONDS + plan + report
-    cold = rates.COLD_START_P50  # the cold start of the function that receives the event
+    cold_starts = rates.COLD_START_P50  # the cold start of the function that receives the event
     if len(tasks) > 1:
-        cold += rates.COLD_START_P99  # the cold start of the slowest worker
+        cold_starts += rates.COLD_START_P99  # the cold start of the slowest worker
     if _directory_bytes_beyond_tail(members, tuning):  # another function plans the run
-        cold += rates.COLD_START_P50 + rates.EXECUTION_START_SECONDS
+        cold_starts += rates.COLD_START_P50 + rates.EXECUTION_START_SECONDS
     scans = sum(task.kind is TaskKind.SCAN for task in tasks)
     rounds = _round_overhead_seconds(len(tasks))
     if scans:  # settling links the segments, and another round extracts them
@@ -339,7 +340,7 @@ def _overhead_seconds(
             + LINK_CALLS * latency
             + scans * rates.LINK_SEGMENT_SECONDS
         )
-    return rates.EVENT_SECONDS + cold + plan + rounds + report
+    return rates.EVENT_SECONDS + cold_starts + plan + rounds + report
 
 
 def _round_overhead_seconds(tasks: int) -> float:

@@ -136,8 +136,8 @@ DIRECT_MEMORY_MB = 576
 
 # PUTs of a direct run in addition to those of members: the outcomes and the report.
 DIRECT_WRITES = 2
-# PUTs that the steps of a run of the state machine do not count, in addition to those of the
-# outcomes: run.json, the page and the report.
+# PUTs of a run of the state machine that no step counts: run.json, the page and the report. The
+# PUTs of the outcomes are counted separately.
 RUN_WRITES = 3
 
 # --- Our own program, seconds of CPU on one core; `make bench` measures them --------------------
@@ -147,7 +147,7 @@ SCAN_INFLATES = 2  # a scan inflates with two dictionaries
 BOUNDARY_SECONDS = 0.15  # time to find one segment boundary
 PLAN_SECONDS = 0.15  # time to read the tail and to test the destination
 PLAN_MEMBER_SECONDS = 4e-6  # make bench-plan: 3.4 to 4.5 s for 1,000,000 members
-REPORT_FIXED_SECONDS = 0.2  # including its reads, one after the other
+REPORT_FIXED_SECONDS = 0.2  # includes the reads of the report, which are sequential
 DIRECT_SECONDS = 0.03  # fixed time of a direct run, without members and requests: 10 ms on a core
 REPORT_MEMBER_SECONDS = 2e-6
 LINK_SEGMENT_SECONDS = 0.002
