@@ -182,7 +182,7 @@ class ServiceFaultError(S3UnzipError):
     retryable = True
     trouble = ""  # tells a waiting user which URL does not answer or returns errors
     gave_up = False  # whether the call was retried until the time budget was spent
-    is_down = False  # whether the store has not answered any request for the whole time budget
+    is_down = False  # whether the store has been silent for the whole time budget
     wait_seconds = 0.0  # time that the server asks the client to wait
 
     def as_given_up(self) -> ServiceFaultError:

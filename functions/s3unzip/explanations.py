@@ -63,8 +63,8 @@ _ADVICE = {
     "offsets-unproven": USE_MACOS,
     "size-unproven": USE_MACOS,
     "part-missing": "Put all parts into one place: NAME.z01, NAME.z02, ... and NAME.zip, or "
-    "NAME.zip.001, NAME.zip.002, ... For the pipeline, upload NAME.zip last; if it is there "
-    "already, upload it again.",
+    "NAME.zip.001, NAME.zip.002, ... For the pipeline, upload NAME.zip last. If "
+    "NAME.zip is already uploaded, upload it again.",
     "part-wrong": "Check that each part has its own name and that all belong to one archive; "
     "compare their sizes with the originals.",
     "too-many-parts": RAISE_LIMIT.format("parts"),
@@ -87,8 +87,8 @@ _ADVICE = {
     "name-guessed-backslash": "Give the encoding of the names with --encoding, such as shift_jis, "
     "gbk, big5 or cp437.",
     "name-encoding-guess": "Give the encoding with --encoding if the names look wrong.",
-    "name-empty": "Rename the member in the archive. If it has no name at all, extract it with "
-    "7-Zip, which names it after the archive.",
+    "name-empty": "Rename the member in the archive. If the member has no name at all, extract the "
+    "archive with 7-Zip, which names this member after the archive.",
     "name-reserved": "Rename the member, or run without --marker. If the key is that of the "
     "archive, give another --prefix.",
     "key-too-long": "Shorten the key with --prefix or --key-template, or rename the member.",
@@ -98,7 +98,8 @@ _ADVICE = {
     "encrypted-directory": DECRYPT,
     "strong-encryption": DECRYPT,
     "wrong-password": "Give the right password in --password-file or S3UNZIP_PASSWORD, and try "
-    "again: s3unzip resume RUN --failed. In an environment, put it into the secret first.",
+    "again: s3unzip resume RUN --failed. In an environment, first put the password into the "
+    "secret.",
     "aes-mac-mismatch": "Check the password. If the password was wrong, give the right one in "
     "--password-file or S3UNZIP_PASSWORD, and try again: s3unzip resume RUN --failed. If the "
     "password was right, the member is damaged. " + NEW_COPY,
@@ -134,9 +135,9 @@ _ADVICE = {
     "not-begun": "Fix the cause, then resume the run of the archive that contains it: s3unzip "
     "resume RUN.",
     "not-found": MEND_AND_RESUME,
-    "object-too-large": "Extract it into a folder or into a store with a higher limit.",
+    "object-too-large": "Extract the member into a folder or into a store with a higher limit.",
     "record-unreadable": "Start the run again: s3unzip resume RUN. If a run on one machine has no "
-    "run.json: s3unzip run with the same archive and destination.",
+    "run.json, start it with s3unzip run, the same archive and the same destination.",
     "service-fault": MEND_AND_RESUME,
     "slice-refused": NOTHING_TO_DO,
     "stopped": "Continue the run: s3unzip resume RUN.",

@@ -362,7 +362,7 @@ class SourceAction(StrEnum):
 
 
 class AfterSuccess(Struct, frozen=True, omit_defaults=True):
-    """The action on the archive after its run is COMPLETED and the report is written.
+    """What to do with the archive once its run is COMPLETED and the report is written.
 
     The action is not part of the identity of a run, because it does not change the run's objects.
     """
@@ -532,8 +532,8 @@ class Next(Struct, frozen=True, omit_defaults=True):
     requests: Requests = Requests()  # the requests of all settling steps so far
 
 
-# The format number of the records of a run. It is increased with each change that other versions
-# of s3unzip would misread.
+# The format number of the records of a run. A change that other versions of s3unzip would misread
+# increases this number.
 RECORDS_FORMAT = 5  # in format 4, tasks do not contain the index of their member
 HEADER_BYTES = 128  # assumed size of a member's local header and data descriptor
 

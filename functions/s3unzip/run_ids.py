@@ -60,8 +60,8 @@ def check_same_archive(
     """Raise `UsageError` if the records under the id of a run belong to another archive."""
     if recorded is None:
         return
-    is_same = pin is None or recorded.pin is None or recorded.pin == pin
-    if recorded.source.public != source.public or not is_same:
+    is_same_version = pin is None or recorded.pin is None or recorded.pin == pin
+    if recorded.source.public != source.public or not is_same_version:
         version = recorded.pin and f"{recorded.pin.size:,} bytes, ETag {recorded.pin.etag}"
         raise UsageError(
             f"{source.public} is not extracted: its run would have the id {run}, but a run of "

@@ -315,7 +315,7 @@ class RunRecords:
     # Members that are split into several tasks
 
     def find_segment(self, member: int, part: int, state: SegmentState) -> bytes | None:
-        """Return the record of a segment, with its window if linked; None if it is missing."""
+        """Return a segment's record, or None; the record of a linked segment has a window."""
         return self._find_bytes(f"{SPLIT}{member:08d}-{part:04d}-{state}.bin")
 
     def write_segment(self, member: int, part: int, state: SegmentState, data: bytes) -> None:

@@ -12,7 +12,7 @@ Rules for the loop:
 - A step that is interrupted leaves records that the next step completes. A task without a complete
   record is repeated in the next round; three rounds without progress end the run.
 - Each run that has ended has a report with a verdict, written by `settling.report`.
-- If records cannot be read, the run ends as FAILED, with that reason. When such a run is resumed,
+- If records cannot be read, the run ends as FAILED for this reason. When such a run is resumed,
   it begins anew: its records except the report are deleted, and it is planned again. Members that
   were written are kept or overwritten with the same bytes (`on_conflict`).
 - If records under a run's id belong to another archive, two runs share the id: this is an error.

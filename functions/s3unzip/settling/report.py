@@ -70,7 +70,7 @@ from s3unzip.stores.ports import Kind, ObjectFacts
 NOT_READABLE = "not-readable"  # reason code of a run whose archive the store refuses to return
 TASKS_FAILED = "tasks-failed"  # reason code of a run in which some tasks did not end
 MAX_TRIES = 20  # maximum number of tries to write a report; a try fails if another writer is faster
-# The kind of the first request of each action on an archive, which `Calls` counts.
+# The kind under which `Calls` counts the first request of each action on an archive.
 FIRST_REQUESTS: dict[SourceAction, Kind] = {SourceAction.DELETE: "delete", SourceAction.TAG: "get"}
 # `{}` stands for the id of the run.
 OVERTAKEN = f"{{}}: other writers replaced its report before each of {MAX_TRIES} writes"
@@ -294,7 +294,7 @@ def amend_report(report: Report, change: Callable[[Report], Report], records: Ru
 
 
 def _plan_source_action(run: Run, report: Report) -> SourceResult | None:
-    """Return the state of the action on the archive in a new report; None if there is no action."""
+    """Return whether the archive is to be deleted or tagged, or why not; None without an action."""
     rule = run.after_success
     if rule is None or report.verdict is not Verdict.COMPLETED:
         return None
@@ -324,9 +324,9 @@ def _keep_done_action(report: Report, earlier: Report | None) -> Report:
 def finish_source(rule: AfterSuccess | None, report: Report, context: Context) -> Report:
     """Delete or tag the archive if this is still to be done; return the new report.
 
-    The archive is kept if the action of `rule` differs from the action with which the run began: if
-    the archive was to be tagged, the run may have left out members, which exist only in the
-    archive.
+    The archive is kept if the action of `rule` is not the action with which the run began. For
+    example, a run that was to tag its archive may have left out members: then the archive must not
+    be deleted, because only the archive contains these members.
     """
     pin = report.pin
     planned = report.after_success

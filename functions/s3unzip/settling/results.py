@@ -65,7 +65,7 @@ class Results(Struct):
     to_finish: list[list[tuple[Task, TaskOutcomes]]] = field(default_factory=list)
     done: int = 0  # number of ended tasks, plus number of members with an outcome
     stop: Stop | None = None  # set if records cannot be read
-    # Whether failed members should have been extracted again, but records cannot be read.
+    # Whether to plan anew: failed members were to be extracted again, but records cannot be read.
     must_begin_anew: bool = False
 
     @property
