@@ -82,10 +82,10 @@ class S3Destination(Destination):
         self._session.check_bucket(self._bucket)
 
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str | None:
-        """Write a whole object; S3 verifies its checksum. Return its ETag without quotes.
+        """Write an object with a checksum that S3 verifies; return the ETag without quotes.
 
-        If the response contains no ETag, the server may not have stored the object, so the stored
-        object is checked.
+        If the response contains no ETag, the server may not have stored the object, so a HEAD
+        checks whether the object exists.
         """
 
         def send() -> str | None:
@@ -178,12 +178,12 @@ class S3Destination(Destination):
     ) -> Call:
         """Describe a request that writes `key`, for errors.
 
-        Its field `headers` contains the headers that the user's options add to the request. An
-        error names the options, because a store may not support them.
+        The description contains the headers that the user's options add to the request. An error
+        names the options, because a store may not support these headers.
 
         Args:
-            facts: properties that the request stores. None if the request stores no properties; it
-                then has no headers for properties or a KMS key.
+            facts: properties that the request stores. If None, the request has no headers for
+                properties or a KMS key.
         """
         possible_headers = [
             (if_absent, "if-none-match"),
@@ -219,7 +219,7 @@ class S3Destination(Destination):
         return None
 
     def _head_by_obstore(self, key: str) -> StoredObject:
-        """Return the stored object, with the CRC-32 in its metadata but not the store's checksum.
+        """Return the stored object with the CRC-32 in its metadata, without the store's checksum.
 
         obstore cannot send the expected owner of the bucket, so the owner is confirmed first.
         """
@@ -284,9 +284,9 @@ class S3Destination(Destination):
                 f"s3://{self._bucket}/{prefix}: the answer is not a list of objects"
             )
         objects, next_token = answer[PARSED_PAGE]
-        # On the last page, the token is None. It is "" if the server supports only the first
-        # version of ListObjects, which has no tokens. The same token would return the same page
-        # again.
+        # On the last page, the next token is None. On other pages, the next token is "" if the
+        # server supports only the first version of ListObjects, which has no tokens. If the next
+        # token is the token of this page, it would return this page again.
         if next_token is not None and next_token in {"", token}:
             raise StorageError(
                 f"s3://{self._bucket}/{prefix}: the list has no token for a new page; this server "
@@ -309,8 +309,8 @@ class S3Destination(Destination):
             )
         except s3_errors() as error:
             refusal = read_answer(error)
-            # Some servers require an MD5, but botocore sends a CRC-32. They refuse the request with
-            # different codes.
+            # Some servers require an MD5, but botocore sends a CRC-32. These servers refuse the
+            # request with different codes.
             if is_unsupported(refusal) or refusal.status in {400, 405, 411}:
                 self._delete_each(keys)
                 return
@@ -318,7 +318,8 @@ class S3Destination(Destination):
             raise self._session.explain_and_adapt(
                 error, Call("DeleteObject", self._bucket, keys[0])
             ) from None
-        for failure in answer.get("Errors", ()):  # only the first failure is reported
+        # Only the first failure is reported.
+        for failure in answer.get("Errors", ()):
             raise explain_answer(
                 ServerAnswer(200, failure.get("Code", ""), failure.get("Message", "")),
                 Call("DeleteObject", self._bucket, failure.get("Key", "")),
@@ -414,14 +415,15 @@ class S3Destination(Destination):
                 CopySource=copy_source,
                 CopySourceRange=f"bytes={span.start}-{span.stop - 1}",
                 CopySourceIfMatch=pin.etag,
-                # The option applies to reads of the archive, and this copy is such a read.
+                # The option is for reading the archive, and a copy reads the archive.
                 RequestPayer="requester" if self._config.request_payer else None,
             )
         except s3_errors() as error:
             raise self._explain_failed_copy(error, upload, source, version) from None
         copied_part = _require_field(answer, "CopyPartResult", upload.key)
-        checksum = copied_part.get("ChecksumCRC32")  # not every server sends it
-        # The caller compares any checksum. If there is none, at least the part's size is checked.
+        checksum = copied_part.get("ChecksumCRC32")
+        # The caller compares the checksum. If the server does not send a checksum, at least the
+        # size of the part is checked.
         if checksum is None and not self._may_have_size(upload, number, span.length):
             raise StorageError(f"{upload.key}: the server copied a range that was not requested")
         return Part(
@@ -435,7 +437,8 @@ class S3Destination(Destination):
     def _may_have_size(self, upload: Upload, number: int, size: int) -> bool:
         """Return False if the server says that a part does not have `size` bytes.
 
-        Some servers ignore the range of a copy, or copy a byte too many.
+        If the server does not say which size the part has, return True. Some servers ignore the
+        range of a copy, or copy a byte too many.
         """
         count_request("list")
         with suppress(StorageError), self._explaining("ListMultipartUploadParts", upload.key):
@@ -529,7 +532,7 @@ class S3Destination(Destination):
                 "KeyMarker": decode(answer.get("NextKeyMarker", "")),
                 "UploadIdMarker": answer.get("NextUploadIdMarker", ""),
             }
-            if next_markers == markers:  # the page that has just been listed
+            if next_markers == markers:  # the same page would be listed again
                 break
             markers = next_markers
             count_request("list")  # the caller has counted the request for the first page
@@ -596,7 +599,8 @@ def _may_refuse_checksums(answer: ServerAnswer) -> bool:
     return (
         is_unsupported(answer)
         or answer.code == "MalformedXML"  # for checksums in the XML of CompleteMultipartUpload
-        # An InvalidArgument may not name the header. Scaleway also sends it for too many parts.
+        # An InvalidArgument may not name the header. Scaleway also sends this code for too many
+        # parts.
         or (answer.code == "InvalidArgument" and "Part number" not in answer.message)
         or (  # these codes have many causes, so the message must name the checksum
             answer.code in {"InvalidDigest", "InvalidRequest"}
@@ -648,7 +652,7 @@ def _is_written(stored: StoredObject, body: Buffer, facts: ObjectFacts) -> bool:
     """
     return (
         stored.size == memoryview(body).nbytes
-        # The CRC-32 in the metadata of the stored object, and in the metadata that was sent.
+        # Both CRC-32s come from metadata: that of the stored object and that of the request.
         and stored.crc32 == _parse_crc(facts.metadata.get(CRC_KEY, ""))
         and stored.checksum in {None, zlib.crc32(body)}
     )
@@ -667,6 +671,9 @@ def _require_field(answer: Mapping[str, Any], field: str, key: str) -> Any:
 def _just_before(key: str) -> str:
     """Return a string that sorts just before `key`: S3 lists only keys after ``StartAfter``."""
     previous = ord(key[-1]) - 1
-    if previous < 0x20 or 0xD800 <= previous < 0xE000:  # a control character or a surrogate
-        return key[:-1]  # the listing may then begin with a few other keys
-    return f"{key[:-1]}{chr(previous)}\U0010fffd"  # sorts after all other characters in keys
+    # No character is added instead of a control character or a surrogate. The listing then
+    # may begin with a few keys that sort before `key`.
+    if previous < 0x20 or 0xD800 <= previous < 0xE000:
+        return key[:-1]
+    # The last character sorts after all other characters in keys.
+    return f"{key[:-1]}{chr(previous)}\U0010fffd"

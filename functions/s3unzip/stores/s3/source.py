@@ -36,8 +36,8 @@ from s3unzip.stores.s3.errors import NOT_S3, Call, get_action, read_answer, s3_e
 from s3unzip.stores.s3.session import Session
 from s3unzip.zip import ByteRange
 
-# With more keys in `Session.keys_for_botocore`, botocore requests all keys, and the set stops
-# growing.
+# If `Session.keys_for_botocore` contains more keys, botocore requests all objects, so no more keys
+# are added.
 MAX_KEYS_FOR_BOTOCORE = 10_000
 NO_VERSION = "null"  # version id of objects written while versioning was off or suspended
 # The messages of object_store for a store without suffix ranges (416 or 501), and for an empty
@@ -58,7 +58,7 @@ def needs_botocore(session: Session, key: str) -> bool:
     if (
         session.is_forked()
         or key in session.keys_for_botocore
-        or len(session.keys_for_botocore) > MAX_KEYS_FOR_BOTOCORE  # then for all keys
+        or len(session.keys_for_botocore) > MAX_KEYS_FOR_BOTOCORE
     ):
         return True
     # obstore changes or refuses keys with a control character, and keys in which a part of the path
@@ -100,7 +100,7 @@ def _get_by_botocore(
     etag: str | None,
     version: str | None,
 ) -> tuple[obstore.ObjectMeta, Iterator[Buffer]]:
-    """Do the same as `s3.source.get_object`, and require that `call.owner` owns the bucket."""
+    """Get an object for `get_object`, and require that `call.owner` owns the bucket."""
     from s3unzip.stores.s3.botocore_clients import read_pieces
 
     request: dict[str, Any] = {
@@ -109,19 +109,20 @@ def _get_by_botocore(
         "ExpectedBucketOwner": call.owner,
     }
     if span is not None:
-        start, stop = span
-        request["Range"] = f"bytes={start}-{stop - 1}"
+        request["Range"] = f"bytes={span[0]}-{span[1] - 1}"
     response = session.client("bodies").get_object(
         Bucket=call.bucket,
         Key=call.key,
         **{name: value for name, value in request.items() if value is not None},
     )
-    object_size = 0  # no caller uses it without a span
+    object_size = 0  # without a span, no caller uses the size
     if span is not None:
-        # The default does not match the pattern below, and is shown in the message.
+        # If the header is missing, the text "the whole object" does not match the pattern, and is
+        # shown in the message.
         content_range = response.get("ContentRange", "the whole object")
-        # The range may end before `stop`, at the end of the object, whose size is group 1.
-        sent_range = re.fullmatch(rf"bytes {start}-[0-9]+/([0-9]{{1,19}})", content_range)
+        # The range in the response begins as requested, and may end earlier, at the end of the
+        # object. Group 1 is the size of the object.
+        sent_range = re.fullmatch(rf"bytes {span[0]}-[0-9]+/([0-9]{{1,19}})", content_range)
         if sent_range is None:  # obstore also refuses such a response
             raise errors.ServiceFaultError(
                 f"{call}: {NOT_S3}: got {content_range}, not {request['Range']}; {CHECK_ENDPOINT}"
@@ -179,8 +180,8 @@ class S3Source(Source):
     def tail(self, location: Location, length: int) -> Tail:
         """Return the last `length` bytes and the pin.
 
-        This method sends one request. If the server does not support suffix ranges, it also sends
-        a HEAD and, unless the archive is empty, a GET.
+        This method sends one request. If the server does not support suffix ranges, this method
+        then sends a HEAD and, unless the archive is empty, a GET.
         """
         if needs_botocore(self._session, location.key):
             return super().tail(location, length)
@@ -196,8 +197,8 @@ class S3Source(Source):
         except s3_errors() as error:
             if read_answer(error).status not in {416, 501} and not NO_SUFFIX.search(str(error)):
                 raise self._session.explain_and_adapt(error, call) from None
-            # Of the three requests, the caller has counted the GET above, and `super().tail` counts
-            # the HEAD. The GET after that is counted here, even if an empty archive needs none.
+            # The caller has counted the GET above. `super().tail` sends a HEAD, which it counts,
+            # and a GET, which is counted here, even if the archive is empty and there is no GET.
             count_request("get")
             return super().tail(location, length)
         return self._make_tail(call, answer.meta)._replace(data=data)
@@ -235,7 +236,7 @@ class S3Source(Source):
                 f"{call}: the store returns neither an ETag nor a version nor a date, so a change "
                 f"during a run could not be detected; {CHECK_ENDPOINT}"
             )
-        # In the pin, the date replaces a missing ETag. It is compared, but not sent (see `Pin`).
+        # In the pin, the date replaces a missing ETag. The date is compared, but not sent (`Pin`).
         if not etag and modified is not None:
             from email.utils import format_datetime
 
@@ -257,7 +258,7 @@ class S3Source(Source):
                 etag=pin.etag if pin.has_strong_etag and self._session.accepts_if_match else None,
                 version=version,
             )
-            current = self._make_tail(call, meta).pin  # the tail itself is not used
+            current = self._make_tail(call, meta).pin
             if (current.size, current.etag) != (pin.size, pin.etag):
                 raise errors.SourceChangedError(
                     f"{call}: the archive has been overwritten since it was planned"
@@ -265,12 +266,13 @@ class S3Source(Source):
             yield from _read_body(chunks, want.length, call)
         except s3_errors() as error:
             refusal = self._session.explain_and_adapt(error, call)
-            if read_answer(error).status == 412:  # SeaweedFS 3.97 refuses its own ETags
+            if read_answer(error).status == 412:
                 count_request("head")
                 with suppress(errors.StorageError):
+                    # SeaweedFS 3.97 refuses its own ETags, even if the archive has not changed.
                     if self.stat(location).pin.etag == pin.etag:
                         self._session.accepts_if_match = False
-                        # Allows a retry, which sends no ETag.
+                        # This error allows a retry. The retry sends no ETag.
                         refusal = errors.ServiceFaultError(str(refusal))
             raise refusal from None
 
@@ -289,7 +291,7 @@ class S3Source(Source):
             count_request("head")
             try:
                 current = self.stat(location)
-            except errors.NotFoundError:  # it no longer exists
+            except errors.NotFoundError:  # the archive no longer exists
                 return
             if current.pin.etag != pin.etag:
                 raise errors.SourceChangedError(message)
@@ -300,7 +302,7 @@ class S3Source(Source):
         try:
             with self._session.explaining(call):
                 self._session.client("control").delete_object(**request)
-        except errors.NotFoundError:  # another attempt may have deleted it
+        except errors.NotFoundError:  # another attempt may have deleted the archive
             return
         except errors.ConflictError as refusal:
             raise errors.SourceChangedError(message) from refusal
