@@ -250,11 +250,19 @@ def check_resources(account: Account, environment: Environment) -> None:
 
 
 def _check_usable(named: str, answer: Mapping[str, Any]) -> None:
-    """Refuse a key that is disabled or being deleted: S3 would refuse each PUT and GET with it."""
-    state = answer.get("KeyMetadata", {}).get("KeyState", "Enabled")
-    if state != "Enabled":
+    """Refuse a key that cannot encrypt now: S3 would refuse each PUT and GET with it.
+
+    S3 and Secrets Manager use symmetric keys only (S3 user guide, UsingKMSEncryption).
+    """
+    key = answer.get("KeyMetadata", {})
+    if key.get("KeySpec", "SYMMETRIC_DEFAULT") != "SYMMETRIC_DEFAULT":
         raise RefusedError(
-            f"{named} is {state}: enable the key or cancel its deletion, or set another key"
+            f"{named} is a key of the kind {key['KeySpec']}: set a symmetric key for encryption"
+        )
+    if key.get("KeyState", "Enabled") != "Enabled":
+        raise RefusedError(
+            f"{named} is {key['KeyState']}: enable the key or cancel its deletion, or set another "
+            "key"
         )
 
 
@@ -410,19 +418,20 @@ def start_functions(account: Account, stack: DeployedStack) -> list[str]:
     """
     client = account.client("lambda")
     try:
-        reserved_concurrency = account.reserved_concurrency(stack.functions)
+        reserved_now = account.reserved_concurrency(stack.functions)
     except ClientError:
         return []
-    stopped = [name for name, reserved in reserved_concurrency.items() if reserved == 0]
-    for name in stopped:
-        reserved = stack.functions[name]
+    stopped = {
+        name: reserved for name, reserved in stack.functions.items() if reserved_now[name] == 0
+    }
+    for name, reserved in stopped.items():
         if reserved is None:
             client.delete_function_concurrency(FunctionName=name)
         else:
             client.put_function_concurrency(
                 FunctionName=name, ReservedConcurrentExecutions=reserved
             )
-    return stopped
+    return list(stopped)
 
 
 def list_runs(

@@ -194,12 +194,11 @@ class Alarms(Construct):
             workflow: contains the state machine.
             chosen: the names of the alarms to add.
         """
-        metrics = {
+        for name, metric in {
             "AbortedRuns": workflow.state_machine.metric_aborted(statistic="Sum"),
             "RejectedArchives": measures.measure("ArchivesRejected", "Sum"),
             "SourcesNotFinished": measures.measure("SourcesNotFinished", "Sum"),
-        }
-        for name, metric in metrics.items():
+        }.items():
             if name in chosen:
                 self._alarm(name, metric, advice=OPTIONAL_ADVICE[name])
 

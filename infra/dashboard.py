@@ -63,12 +63,11 @@ class Dashboard(Construct):
         region = cdk.Stack.of(self).region
         # Dashboards belong to an account, not to a region (AWS::CloudWatch::Dashboard).
         name = f"{environment.stack.name}-{region}"
-        consoles = cdk.CfnMapping(
+        host = cdk.CfnMapping(
             self,
             "Consoles",
             mapping={partition: {"Host": host} for partition, host in CONSOLES.items()},
-        )
-        host = consoles.find_in_map(cdk.Aws.PARTITION, "Host")
+        ).find_in_map(cdk.Aws.PARTITION, "Host")
         self.url = (
             f"https://{region}.{host}/cloudwatch/home?region={region}#dashboards/dashboard/{name}"
         )
@@ -374,10 +373,9 @@ def _price_function(
     call = rates.PRICE_LAMBDA_REQUEST + rates.LOG_BYTES * rates.PRICE_LOG_BYTE
     if name == "extract":
         call += rates.TASK_TRANSITIONS * TRANSITION
-    expression = f"{name}_ms / 1000 * {_price(second)} + {name}_calls * {_price(call)}"
     return _line(
         f"{name} function",
-        expression,
+        f"{name}_ms / 1000 * {_price(second)} + {name}_calls * {_price(call)}",
         {
             f"{name}_ms": function.metric_duration(statistic="Sum"),
             f"{name}_calls": function.metric_invocations(statistic="Sum"),

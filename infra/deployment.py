@@ -50,6 +50,12 @@ STOPPED = {
     "completes a deletion that has begun. Run `make destroy` again; to keep the environment, run "
     "`make deploy`, which starts the functions again",
 }
+# What to do if CloudFormation hangs; a creation cannot be cancelled (API_CancelUpdateStack).
+HANGING = {
+    "CREATE_IN_PROGRESS": "; if the creation hangs, delete the stack with `make destroy`",
+    "UPDATE_IN_PROGRESS": "; if the update hangs, cancel it: aws cloudformation "
+    "cancel-update-stack --stack-name {}",
+}
 UNRESERVED = 100  # part of the account's concurrency that functions are not allowed to reserve
 
 
@@ -169,13 +175,25 @@ def fit_account(account: Account, arguments: Arguments) -> list[str]:
 
     Raises:
         RefusedError: a function needs more memory than the account allows, or CloudFormation is
-            changing the stack.
+            changing the stack or cannot update it.
     """
     _check_memory(account, arguments)
     environment = arguments.environment
     reserved = {name: section.reserved_concurrency for name, section in environment.functions}
     stack = _find_own_stack(account, arguments)
     _refuse_busy(stack)
+    if stack and stack.status == "DELETE_FAILED":
+        raise RefusedError(
+            f"the stack {stack.name} is DELETE_FAILED: some of its resources may be gone, and "
+            f"CloudFormation cannot update it. Run `make destroy {arguments.for_make()}`, then "
+            "this command again"
+        )
+    if stack and stack.status.startswith("ROLLBACK_"):
+        _say(
+            f"warning: the stack {stack.name} is {stack.status}: its creation failed, so it has no "
+            "resources, although its template may show no difference. `make deploy` deletes the "
+            "stack and creates all resources (docs/howto/first-deployment.md)"
+        )
     free = account.unreserved_concurrency(stack.functions if stack else ())
     if free is None:
         return []
@@ -276,7 +294,8 @@ def unprotect(arguments: Arguments) -> int:
 def destroy(arguments: Arguments) -> int:
     """Delete the stack, its created buckets and all their objects."""
     account, stack = _find(arguments)
-    _refuse_busy(stack)
+    if stack.status != "CREATE_IN_PROGRESS":  # CloudFormation deletes such a stack
+        _refuse_busy(stack)
     if stack.protected:
         raise RefusedError(
             f"{stack.name} is protected against deletion (stack.retain = true): run "
@@ -343,6 +362,7 @@ def _refuse_busy(stack: DeployedStack | None) -> None:
             f"CloudFormation is at work on the stack {stack.name} ({stack.status}), perhaps for "
             "another operator, or for a command that was stopped. Nothing was changed: wait until "
             "`s3unzip doctor` shows another status, then run this command again"
+            + HANGING.get(stack.status, "").format(stack.name)
         )
 
 

@@ -235,11 +235,10 @@ class Environment(Section):
 
     def _explain_prefixes(self) -> Iterator[str]:
         """Yield a message for each prefix that IAM would refuse, or CDK with a traceback."""
-        prefixes = {
+        for setting, prefix in {
             **{setting: bucket.prefix for setting, bucket in self.buckets()},
             **{f"routes.{number}": route.prefix for number, route in enumerate(self.routes)},
-        }
-        for setting, prefix in prefixes.items():
+        }.items():
             if re.search(r"[^\x00-\xff]", prefix):  # the pattern of API_PutRolePolicy
                 yield (
                     f"{setting}.prefix: {prefix}: the policies of the roles contain it, and IAM "

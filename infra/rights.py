@@ -82,8 +82,12 @@ class Rights:
         secrets = sorted(
             {route.password_secret.partition("#")[0] for route in routes if route.password_secret}
         )
-        keys = sorted({route.password_kms_key for route in routes if route.password_kms_key})
-        rights = {"secretsmanager:GetSecretValue": secrets, "kms:Decrypt": keys}
+        rights = {
+            "secretsmanager:GetSecretValue": secrets,
+            "kms:Decrypt": sorted(
+                {route.password_kms_key for route in routes if route.password_kms_key}
+            ),
+        }
         return [allow([action], *arns) for action, arns in rights.items() if arns]
 
     def destination_policy(self, section: BucketSection, roles: list[iam.IRole]) -> str:
@@ -119,11 +123,12 @@ class Rights:
 
     def _destinations(self) -> list[str]:
         """Return the ARNs of the destination buckets of all routes, without duplicates."""
-        buckets = [
-            self._storage.destination_of(route.destination)
-            for route in reversed(self._environment.all_routes)
-        ]
-        return list(dict.fromkeys(bucket.bucket_arn for bucket in buckets))
+        return list(
+            dict.fromkeys(
+                self._storage.destination_of(route.destination).bucket_arn
+                for route in reversed(self._environment.all_routes)
+            )
+        )
 
     def _tasks(self) -> list[iam.PolicyStatement]:
         """Return the rights to read archives, to write members and to keep records."""

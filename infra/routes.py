@@ -42,8 +42,9 @@ def inherit_settings(route: Mapping[str, Any], values: Mapping[str, Any]) -> dic
         destination = {**{name: own[name] for name in INHERITED if name in own}, **destination}
     whole["destination"] = destination
     if "password_secret" not in route:
-        secrets = ("password_secret", "password_kms_key")
-        whole |= {name: values[name] for name in secrets if name in values}
+        whole |= {
+            name: values[name] for name in ("password_secret", "password_kms_key") if name in values
+        }
     return whole
 
 
@@ -170,8 +171,7 @@ def explain_writes(
         if setting == "ingest":
             continue
         for route in routes:
-            archives = ingest.model_copy(update={"prefix": route.prefix})
-            if are_below(archives, written):
+            if are_below(ingest.model_copy(update={"prefix": route.prefix}), written):
                 whose = (
                     f"the scope of the route {route.name}" if route.name else "the trigger's scope"
                 )

@@ -300,9 +300,12 @@ def test_what_a_setting_names_must_exist(
     check_resources(account, load_environment("dev"))
 
 
-def test_a_disabled_key_is_refused(account: Account) -> None:
+def test_a_key_that_cannot_encrypt_is_refused(account: Account) -> None:
     """With such a key each PUT of the new stack would fail, and of an old one from then on."""
     kms = account.client("kms")
+    signer = kms.create_key(KeyUsage="GENERATE_VERIFY_MAC", KeySpec="HMAC_256")["KeyMetadata"]
+    with pytest.raises(RefusedError, match="HMAC_256: set a symmetric key for encryption"):
+        check_resources(account, load_environment("dev", settings={"kms_key": signer["Arn"]}))
     key = kms.create_key()["KeyMetadata"]["Arn"]
     kms.disable_key(KeyId=key)
     with pytest.raises(RefusedError, match=f"kms_key: {key} is Disabled: enable the key or"):
@@ -405,27 +408,52 @@ def test_a_copy_does_not_take_over_the_stack_of_its_original(
     account.client("cloudformation").delete_stack(StackName="s3unzip-dev")
 
 
-def test_a_stack_at_work_is_not_changed(account: Account) -> None:
-    """CloudFormation would refuse it, and the buckets of a stack that stays would be empty."""
-    account.client("cloudformation").create_stack(
-        StackName="busy",
-        TemplateBody=json.dumps(
-            {
-                "Description": OWN,
-                "Resources": {
-                    "Handle": {"Type": "AWS::CloudFormation::WaitConditionHandle"},
-                    "Waits": {
-                        "Type": "AWS::CloudFormation::WaitCondition",
-                        "Properties": {"Handle": {"Ref": "Handle"}, "Timeout": "600"},
-                    },
-                },
-            }
-        ),
-    )
-    with pytest.raises(RefusedError, match=r"stack busy \(CREATE_IN_PROGRESS\), perhaps for ano"):
-        fit(account, "dev", **{"stack.name": "busy"})
-    with pytest.raises(RefusedError, match="Nothing was changed: wait until `s3unzip doctor`"):
-        deployment.destroy(make_arguments(**{"stack.name": "busy"}))
+STACK = """<R><DescribeStacksResult><Stacks><member><StackName>busy</StackName>
+<CreationTime>2026-01-01T00:00:00Z</CreationTime><StackStatus>{}</StackStatus></member></Stacks>
+</DescribeStacksResult><GetCallerIdentityResult><Account>000000000000</Account>
+</GetCallerIdentityResult><GetTemplateResult/><ListStackResourcesResult><StackResourceSummaries/>
+</ListStackResourcesResult></R>"""
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "is_destroyed"),
+    [
+        ("UPDATE_IN_PROGRESS", "cancel-update-stack --stack-name busy", False),
+        ("UPDATE_ROLLBACK_IN_PROGRESS", "Nothing was changed: wait until `s3unzip doctor`", False),
+        ("CREATE_IN_PROGRESS", "if the creation hangs, delete the stack with `make destroy`", True),
+        ("DELETE_FAILED", "`make destroy ENV=dev SET=stack.name=busy`, then this", True),
+        ("ROLLBACK_COMPLETE", "so it has no resources, although its template may show no", True),
+    ],
+)
+def test_a_stack_that_cloudformation_cannot_update(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    status: str,
+    said: str,
+    *,
+    is_destroyed: bool,
+) -> None:
+    """The buckets of a stack that stays are not emptied, and what lacks resources is told."""
+    monkeypatch.setattr(deployment, "run_cdk", lambda *_: 7)
+    ends = []
+    with HttpServer(
+        lambda asked: (
+            Reply(200, STACK.format(status).encode())
+            if b"Action=" in asked.body
+            else Reply(403, b'{"__type": "AccessDeniedException"}')
+        )
+    ) as server:
+        set_variables(
+            monkeypatch, {"AWS_REGION": REGION, "AWS_ENDPOINT_URL": server.url, **SOME_CREDENTIALS}
+        )
+        for command in ("diff", "destroy"):
+            words = (command, "--env=dev", "--set=stack.name=busy", "--yes")
+            monkeypatch.setattr(sys, "argv", ["infra.deployment", *words])
+            with pytest.raises(SystemExit) as end:
+                deployment.main()
+            ends.append(str(end.value.code))
+    assert said in capsys.readouterr().out + ends[0]
+    assert (ends[1] == "7") is is_destroyed
 
 
 def test_dev_fits_into_a_new_account(small_account: Account) -> None:
