@@ -158,8 +158,9 @@ def _read_member(member: ArchiveMember) -> MemberResult:
 def name_files(archive: Archive, stem: str) -> dict[str, bytes]:
     """Return the files of an archive, last the one that names it: of pieces the first one."""
     if archive.piece:
-        pieces = [(f"{stem}.zip.{n:03}", piece) for n, piece in enumerate(archive.parts, 1)]
-        return dict(reversed(pieces))
+        return dict(
+            reversed([(f"{stem}.zip.{n:03}", piece) for n, piece in enumerate(archive.parts, 1)])
+        )
     return dict(zip(part_names(stem, len(archive.parts)), archive.parts, strict=True))
 
 

@@ -187,8 +187,9 @@ def test_archives_and_tasks_are_measured(pipeline: DeployedPipeline) -> None:
             "dev",
             "s3unzip",
         )
-        units = {metric["Name"]: metric["Unit"] for metric in directive["Metrics"]}
-        assert units.items() <= METRICS.items()
+        assert {
+            metric["Name"]: metric["Unit"] for metric in directive["Metrics"]
+        }.items() <= METRICS.items()
         assert sorted(directive["Dimensions"][0]) == ["environment", "service"]
 
 
@@ -248,8 +249,9 @@ def test_run_that_fails_goes_on_with_a_new_event(pipeline: DeployedPipeline) -> 
     listed = pipeline.client("stepfunctions").list_executions(
         stateMachineArn=pipeline.outputs["StateMachineArn"]
     )
-    names = {execution["name"] for execution in listed["executions"]}
-    assert run_ids.execution_name(f"{report.run}-r2") in names
+    assert run_ids.execution_name(f"{report.run}-r2") in {
+        execution["name"] for execution in listed["executions"]
+    }
 
 
 @pytest.mark.parametrize(("seconds", "said"), [(0, "run has a report"), (60, "archive")])
@@ -364,8 +366,9 @@ def test_a_run_is_listed_and_shown(pipeline: DeployedPipeline, operator: Program
     """By the beginning of its id, or as the latest one; its page is fetched; also if refused."""
     run = pipeline.extract("shown.zip", build(*members_of(20))).run
     operator.run("runs", "--env", "dev", "--limit", "1").prints(run, "COMPLETED")
-    shown = operator.run("show", run[:-4], "--env", "dev", "--json")
-    assert decode(shown.out, Report).extracted == 20
+    assert (
+        decode(operator.run("show", run[:-4], "--env", "dev", "--json").out, Report).extracted == 20
+    )
     page = Path(operator.run("show", "latest", "--env", "dev", "--html").out.strip())
     assert "<title>" in page.read_text(encoding="utf-8")
     # A run without an execution. Runs of the same second are in the order of their names.

@@ -184,8 +184,9 @@ def without(
     )
     policy = {"RoleName": str(arn).rpartition("/")[2], "PolicyName": "denial"}
     denial = {"Effect": "Deny", "Action": action, "Resource": resource}
-    document = json.dumps({"Version": "2012-10-17", "Statement": [denial]})
-    iam.put_role_policy(**policy, PolicyDocument=document)
+    iam.put_role_policy(
+        **policy, PolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": [denial]})
+    )
     try:
         yield
     finally:

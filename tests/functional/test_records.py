@@ -312,8 +312,9 @@ def test_tasks_add_up_as_they_end(world: memory.World) -> None:
     records = world.records(step.next.run)
     run = records.read_plan().run
     task = step.next.tasks[0]
-    half = TaskReport(task.id, task.kind, task.members, extracted=7, unfinished=13)
-    records.write_outcomes(half, [])
+    records.write_outcomes(
+        TaskReport(task.id, task.kind, task.members, extracted=7, unfinished=13), []
+    )
     seen = read_snapshot(records, max_failures=3)
     assert not seen.progress.tasks_done, "a task counts when none of it is left"
     for done, task in enumerate(step.next.tasks, 1):

@@ -277,8 +277,9 @@ def test_options_are_those_of_the_package() -> None:
 )
 def test_a_run_gets_half_of_the_workers(reserved: int, workers: int) -> None:
     """By default, so that one run cannot take them all; a setting says otherwise."""
-    settings = {"functions.extract.reserved_concurrency": reserved}
-    values = load_environment("dev", settings=settings).model_dump()
+    values = load_environment(
+        "dev", settings={"functions.extract.reserved_concurrency": reserved}
+    ).model_dump()
     assert Environment.model_validate(values).max_workers == 100
     values["runs"]["max_workers"] = None
     assert Environment.model_validate(values).max_workers == workers
@@ -403,8 +404,9 @@ def test_the_request_payer_is_a_variable(
 ) -> None:
     """`ingest.request_payer` is in the variables of the functions and of the stack."""
     made = synthesized(variant)
-    variables = map(made.variables, ("intake", "extract"))
-    assert [one[Variable.REQUEST_PAYER] for one in variables] == [payer] * 2
+    assert [one[Variable.REQUEST_PAYER] for one in map(made.variables, ("intake", "extract"))] == [
+        payer
+    ] * 2
     assert made.template["Outputs"].get("IngestPayer", {"Value": ""}) == {"Value": payer}
 
 

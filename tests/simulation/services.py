@@ -336,8 +336,9 @@ class Services:
             "stopDate": execution.ended * 1_000,
         }
         for _ in range(1 + self.world.faults.injects(Fault.TWICE, "failure")):
-            news = partial(self._settle, {"detail": detail})
-            self.world.scheduler.spawn(Process("event bus"), news)
+            self.world.scheduler.spawn(
+                Process("event bus"), partial(self._settle, {"detail": detail})
+            )
 
     def _settle(self, event: Json) -> None:
         """Invoke the settle function with a failure until it takes it, or give up."""
@@ -521,8 +522,9 @@ class Services:
                     members.delete([one.key])
                     del promises.objects[one.key]
             promises.reopened.add(run)
-            again = partial(self.start_next, run, {"run": run, "failed": True})
-            self.world.scheduler.spawn(Process("operator"), again)
+            self.world.scheduler.spawn(
+                Process("operator"), partial(self.start_next, run, {"run": run, "failed": True})
+            )
         return bool(runs)
 
     def start_next(self, run: str, given: Json) -> None:

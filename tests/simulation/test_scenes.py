@@ -241,8 +241,9 @@ def test_an_equal_id_of_another_archive_is_a_dead_letter(tail: int) -> None:
         patch.setattr("s3unzip.run_ids.DIGEST_DIGITS", 0)
         stage.world.promises.equal_ids = True
         first = partial(stage.put, Recipe(10, small=3), SAME_STEM[0], f"out/a/{STEM}/")
-        second = partial(stage.put, Recipe(11, small=3), SAME_STEM[1], f"out/b/{STEM}/")
-        stage.play(first, second)  # two archives of one name
+        stage.play(
+            first, partial(stage.put, Recipe(11, small=3), SAME_STEM[1], f"out/b/{STEM}/")
+        )  # two archives of one name
         assert stage.services.refused() <= {SAME_STEM[0], SAME_STEM[1]}
         assert len(stage.services.dead_letters) == 1
         (run,) = stage.runs.values()

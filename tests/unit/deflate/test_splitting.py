@@ -311,8 +311,9 @@ def test_bytes_after_the_stream_do_not_link() -> None:
 def test_data_changed_after_the_scan_is_refused() -> None:
     """An extraction that does not repeat its scan ends as an error."""
     data = ENCODERS["zlib-6"](log_lines(700_000))
-    layout = Segmentation(len(data), len(data) // 3)
-    first, second, *_ = link_segments(_scans_of(data, layout), len(data))
+    first, second, *_ = link_segments(
+        _scans_of(data, Segmentation(len(data), len(data) // 3)), len(data)
+    )
     false = second.start_bit - 77
     for wrong in (
         replace(second, length=second.length - 1),

@@ -405,11 +405,12 @@ def test_a_failed_execution_is_ended_with_the_rights_of_its_route(
 ) -> None:
     """What follows its report reads nested archives, in a bucket of another owner."""
     route = {**ROUTES[0], "kms_key": None, "options": {"nested_depth": 1}}
-    variables = {
-        Variable.ROUTES: json.dumps([route]),
-        Variable.DESTINATION_OWNER: "999999999999",
-    }
-    site = deploy(**variables)
+    site = deploy(
+        **{
+            Variable.ROUTES: json.dumps([route]),
+            Variable.DESTINATION_OWNER: "999999999999",
+        }
+    )
     site.account.client("s3").create_bucket(Bucket="acme-members")
     run = site.extract("acme/outer.zip", build(Entry("a.zip", GOOD)))
     started = site.account.executions()
