@@ -5,12 +5,12 @@ number to its lower 32 bits, in both headers, in the data descriptors and in the
 tools of macOS can unpack these archives. See https://github.com/thejoshwolfe/yauzl/issues/69.
 s3unzip reads such archives according to these rules:
 
-1. The directory ends at the end record, so its start can be computed from its size. If that start
-   is a multiple of 4 GiB after the declared offset, then either the offsets are modulo 4 GiB, or
-   they do not include a prefix. The position of the first local header decides between these cases.
+1. The directory ends at the end record, so its start can be computed from its size. If the start is
+   4 GiB or a multiple of 4 GiB after the declared offset, then either the offsets are modulo 4 GiB,
+   or the offsets do not include a prefix. The position of the first local header decides between
+   these cases.
 2. Members are in the order of the directory and do not share bytes. A local header is therefore at
-   the first offset that follows the previous member and has the declared offset as its lower 32
-   bits.
+   the first offset after the previous member whose lower 32 bits are the declared offset.
 3. If 4 GiB or more remain before the directory, these bytes belong to members of 4 GiB or more. All
    local headers after such a member are shifted by the same number of bytes. Bisection finds the
    member: a local header with the right name must be at exactly one of the possible offsets.
@@ -35,10 +35,10 @@ MAX_PROBES = 4_096  # maximum number of offsets at which to look for local heade
 def place_after(offset: int, stop: int) -> int:
     """Return the smallest number that is at least `stop` and equals `offset` modulo 2^32.
 
-    If `offset` is already at least `stop`, it is returned unchanged.
+    If `offset` is at least `stop`, `offset` itself is returned.
     """
-    wraps = -(-(stop - offset) // WRAP)  # rounded up
-    return offset + max(0, wraps) * WRAP
+    wraps = max(0, -(-(stop - offset) // WRAP))  # rounded up
+    return offset + wraps * WRAP
 
 
 def guess_size(low_bits: int, compressed: int) -> int:
@@ -50,19 +50,18 @@ def guess_size(low_bits: int, compressed: int) -> int:
     # Some writers flush so often that deflate doubles the length.
     min_size = compressed // 2
     if compressed >= WRAP:
-        # With half of such a length as the minimum, several sizes are possible, and the smallest
-        # could be 4 GiB too small. So deflate is assumed to add at most one thousandth to the
-        # length. The minimum is less than 4 GiB below `compressed`, so a stored member gets exactly
-        # its length.
+        # Half of such a length is too low a minimum: the returned size could be 4 GiB too small.
+        # So deflate is assumed to add at most one thousandth to the length. The minimum is less
+        # than 4 GiB below `compressed`, so the size of a stored member is exactly its length.
         min_size = compressed - min(compressed // 1_000, WRAP - 1)
     return place_after(low_bits, min_size)
 
 
 def find_long_members(table: HeaderTable, start: int) -> Reads[dict[int, int]]:
-    """Return how many 4 GiB wraps to add to each long member's length, by header number.
+    """Return how many wraps of 4 GiB the length of each long member lacks, by header number.
 
-    `table` contains at least one header. The offsets in it are the smallest possible offsets, and
-    the directory begins at `start`. The function first looks for the local headers before and after
+    `table` contains at least one header, and the smallest possible offset of each header. The
+    directory begins at `start`. The function first looks for the local headers before and after
     each multiple of 4 GiB. These headers show that the directory is in the order of the offsets,
     and divide it into spans. Then each span is halved until it contains only one member, or until
     all of its members have their declared lengths.
@@ -71,8 +70,8 @@ def find_long_members(table: HeaderTable, start: int) -> Reads[dict[int, int]]:
         RejectedError: the local headers do not prove that there is only one interpretation.
     """
     total = (start - table.stops[-1]) // WRAP  # number of wraps to add to all lengths together
-    # How many 4 GiB wraps to add to the smallest possible offset, by header number. The number one
-    # past the last header stands for the directory.
+    # How many wraps of 4 GiB to add to the smallest possible offset, by header number. The number
+    # after the last header stands for the directory.
     wraps = {0: 0, len(table.offsets): total}
     probes_left = MAX_PROBES
 
@@ -91,10 +90,10 @@ def find_long_members(table: HeaderTable, start: int) -> Reads[dict[int, int]]:
     for number in _find_crossings(table):
         min_wraps = yield from find_wraps(number, range(min_wraps, total + 1))
         wraps[number] = min_wraps
-    if wraps[0]:  # nonzero only if header 0 is also the last header, which is always probed
+    if wraps[0]:  # header 0 was probed only if it is also the last header
         reject(UNPROVEN, "the first local header is not at its declared offset", table.offsets[0])
     lengths: dict[int, int] = {}
-    spans = list(pairwise(sorted(wraps)))  # header numbers: the first, and the one after the last
+    spans = list(pairwise(sorted(wraps)))  # each span contains the headers [first, stop)
     while spans:
         first, stop = spans.pop()
         if wraps[first] == wraps[stop]:  # no member in the span is longer than declared
@@ -114,23 +113,24 @@ def _find_crossings(table: HeaderTable) -> Iterator[int]:
     The caller looks for the local headers at their computed offsets. If the directory is not in the
     order of the offsets, the caller does not find all of these local headers.
     """
-    # The number of multiples of 4 GiB up to each offset, not counting 0.
+    # How many times 4 GiB fits into each offset.
     multiples = [offset // WRAP for offset in table.offsets]
     last = len(multiples) - 1
     for number in range(1, last):
-        if multiples[number - 1] < multiples[number + 1]:  # just before or after a multiple
+        # There is a multiple of 4 GiB between this header and the previous or the next header.
+        if multiples[number - 1] < multiples[number + 1]:
             yield number
     yield last
 
 
 def _find_wraps(table: HeaderTable, start: int, number: int, candidates: range) -> Reads[int]:
-    """Return how many 4 GiB wraps to add to the smallest possible offset of a local header.
+    """Return how many wraps of 4 GiB to add to the smallest possible offset of a local header.
 
     `candidates` contains the numbers to try, and the directory begins at `start`. Refuses the
     archive unless exactly one number is correct.
     """
     member = table.member(number)
-    name = member.name_bytes  # if the name was cut, only its beginning
+    name = member.name_bytes  # a name that was cut contains only its beginning
     fitting: list[int] = []
     for wraps in candidates:
         at = member.offset + wraps * WRAP
@@ -149,7 +149,7 @@ def _find_wraps(table: HeaderTable, start: int, number: int, candidates: range) 
 def lengthen_members(table: HeaderTable, long_members: dict[int, int]) -> None:
     """Set the sizes of long members, and the offsets of the members after them.
 
-    `long_members` is the result of `find_long_members`: the number of 4 GiB wraps by which each
+    `long_members` is the result of `find_long_members`: the number of wraps of 4 GiB by which each
     long member exceeds its declared length, by header number.
     """
     shift = 0  # number of bytes by which the long members so far exceed their declared lengths
