@@ -233,13 +233,12 @@ def cut_and_encode(reading: Reading, cutter: TaskCutter) -> Iterator[bytes]:
     """
     members = iter(reading.index.selected)
     key_of = reading.template.key_of()
-    has_plain_keys = reading.template.plain
     encode_rows = msgspec.json.Encoder().encode_lines
     position = 0  # offset in members.jsonl
     while next_members := list(itertools.islice(members, ROWS_AT_ONCE)):
         # If each key is the prefix followed by the path, a row is a tuple with only the member.
         rows: Iterator[tuple[object, ...]] = zip(next_members)
-        if not has_plain_keys:
+        if not reading.template.plain:
             rows = ((member, key_of(member.path)) for member in next_members)
         lines = encode_rows(rows)  # one line per row, because JSON escapes the newlines in names
         row_lengths = map(len, lines.splitlines(keepends=True))

@@ -30,14 +30,14 @@ MAX_SEARCHED = 64 * MIB
 _SEARCH_CHUNK = 4 * MIB
 
 # Matches the start of an end record whose members are on one disk and whose directory is smaller
-# than 16 MiB. It matches more than the signature, because checking each signature in 64 MiB could
-# take many seconds.
+# than 16 MiB. The expression tests these values together with the signature, because a search that
+# stops at each signature in 64 MiB could take many seconds.
 _END_RECORD = re.compile(rb"PK\x05\x06(?=(..)\1(?!\0\0)(..)\2...\0)", re.DOTALL)
 
 # The first bytes of a split archive (8.5.3), and of a split archive that has only one part (8.5.4).
 SPANNING_SIGNATURES = (records.DESCRIPTOR_SIGNATURE, b"PK00")
 
-# A local header with larger values is assumed to be random bytes.
+# Bytes with larger values are assumed not to be a local header.
 _MAX_METHOD = 99
 _MAX_NAME = 4096
 
@@ -47,8 +47,8 @@ class DirectoryLocation(Struct, frozen=True):
 
     Add `prefix` to every offset that the archive declares. `entries` is the declared number of
     headers; use it only for comparison, and never to allocate memory. Without ZIP64 records,
-    `entries` is the number modulo 65,536, because several writers use 16-bit counts for any number
-    of members. If the archive `is_wrapped`, offsets are modulo 2^32 (see `wrapped`).
+    `entries` can be the number of headers modulo 65,536, because several writers use 16-bit counts
+    for any number of members. If the archive `is_wrapped`, offsets are modulo 2^32 (see `wrapped`).
     """
 
     start: int
@@ -67,8 +67,8 @@ def locate_directory(
     """Find the central directory of an archive of `size` bytes.
 
     Nearly all bytes that the function reads are among the last `TAIL_LENGTH` bytes of the archive.
-    `disks` are the files of a split archive. If the end record is on disk 0, these files are pieces
-    of one disk.
+    `disks` are the files of a split archive. If the end record is on disk 0, the archive was
+    written as a whole, and then cut into these files.
 
     Raises:
         RejectedError: the archive has no directory, a broken directory, or two directories.
@@ -84,7 +84,7 @@ def locate_directory(
     is_wrapped = False
     if prefix:
         is_wrapped = yield from _check_prefix(archive, prefix, end)
-    if is_wrapped:  # the apparent prefix was only the missing upper bits of the offsets
+    if is_wrapped:  # no bytes precede the archive: the offsets only lack their upper bits
         prefix = 0
     return DirectoryLocation(
         start=start,
@@ -121,8 +121,8 @@ def _check_limits(end: DirectoryEnd, policy: Policy) -> None:
 def _check_empty(archive: ArchiveBytes, stop: int) -> Reads[None]:
     """Refuse an empty directory if headers or a ZIP64 end record precede its end record.
 
-    The end record begins at `stop`. Readers that search for signatures would use those headers or
-    that record.
+    The end record begins at `stop`. Readers that search for signatures would use these headers or
+    this ZIP64 end record.
     """
     start = max(0, stop - EOCD_ROOM)
     data = yield from archive.read(start, stop)
@@ -147,9 +147,9 @@ def _check_empty(archive: ArchiveBytes, stop: int) -> Reads[None]:
 def _find_prefix(archive: ArchiveBytes, end: DirectoryEnd) -> Reads[int]:
     """Return the number of bytes to add to the offsets in the archive.
 
-    Either all offsets are absolute, or all of them exclude the bytes before the archive, such as
-    the program of a self-extractor. Refuses an archive that can be read in both ways, or in neither
-    way.
+    Either all offsets are absolute, or all offsets exclude the bytes before the archive, such as
+    the program of a self-extractor. Refuses an archive if both cases are possible, or if both are
+    impossible.
     """
     declared = end.record.directory_offset
     size = end.record.directory_size
@@ -160,25 +160,25 @@ def _find_prefix(archive: ArchiveBytes, end: DirectoryEnd) -> Reads[int]:
     if shift is not None and shift != gap:
         reject(
             "zip64-locator-mismatch",
-            f"the locator is off by {shift}, the directory by {gap}",
+            f"the offset of the record is too low by {shift}, the offset of the directory by {gap}",
             end.stop,
         )
     if gap == 0:
         return 0
     can_have_prefix = not end.disks.is_split  # nothing precedes the parts of a split archive
-    # The gap is accepted only as a prefix: the directory must be directly before its end record,
-    # not at its declared offset.
-    at_declared = yield from archive.read(declared, min(declared + 4, end.stop))
-    at_adjusted = b""
+    # The gap is the length of a prefix if the directory is directly before its end record. If the
+    # directory is at its declared offset, the gap is an error.
+    declared_signature = yield from archive.read(declared, min(declared + 4, end.stop))
+    adjusted_signature = b""
     if can_have_prefix and size >= records.CENTRAL_LENGTH:
-        at_adjusted = yield from archive.read(declared + gap, declared + gap + 4)
-        if at_declared == records.CENTRAL_SIGNATURE == at_adjusted:
+        adjusted_signature = yield from archive.read(declared + gap, declared + gap + 4)
+        if declared_signature == records.CENTRAL_SIGNATURE == adjusted_signature:
             reject("cd-ambiguous", f"directories at {declared} and {declared + gap}", declared)
     # An empty directory has no signature that shows its position. A header at the declared offset
     # contradicts a size of 0.
-    is_empty = size == 0 and at_declared != records.CENTRAL_SIGNATURE
-    is_adjusted = is_empty or at_adjusted == records.CENTRAL_SIGNATURE
-    if not can_have_prefix or not is_adjusted:
+    is_empty = size == 0 and declared_signature != records.CENTRAL_SIGNATURE
+    precedes_end = is_empty or adjusted_signature == records.CENTRAL_SIGNATURE
+    if not can_have_prefix or not precedes_end:
         reject(
             "gap-before-eocd",
             f"{gap} bytes between the directory and its end record",
@@ -188,13 +188,14 @@ def _find_prefix(archive: ArchiveBytes, end: DirectoryEnd) -> Reads[int]:
 
 
 def _check_prefix(archive: ArchiveBytes, prefix: int, end: DirectoryEnd) -> Reads[bool]:
-    """Return whether offsets lack their upper bits; otherwise, check the bytes before the archive.
+    """Return whether no bytes precede the archive, because the offsets only lack their upper bits.
 
-    The directory begins `prefix` bytes after its declared offset. A prefix that begins with a local
-    header is refused: it is not the program of a self-extractor.
+    The directory begins `prefix` bytes after its declared offset. If `prefix` bytes precede the
+    archive, and begin with a local header, the archive is refused: such bytes are not the program
+    of a self-extractor.
     """
-    # Only a multiple of 4 GiB can be the missing upper bits, and only if there is no ZIP64 locator.
-    # An empty directory declares no offsets of members.
+    # The upper bits can be missing only if `prefix` is a multiple of 4 GiB, there is no ZIP64
+    # locator, and the directory is not empty.
     can_wrap = prefix % WRAP == 0 and end.locator_shift is None and end.record.directory_size > 0
     start = end.record.directory_offset + prefix
     if can_wrap and (yield from _has_wrapped_offsets(archive, start, prefix)):
@@ -205,7 +206,7 @@ def _check_prefix(archive: ArchiveBytes, prefix: int, end: DirectoryEnd) -> Read
         # If these bytes contain a complete archive, this check gives a clearer message.
         yield from _refuse_stacked(archive, prefix)
         reject(
-            # If `can_wrap`, the first offset is whole, but others might still be modulo 4 GiB.
+            # If `can_wrap`, offsets after the first offset might still be modulo 4 GiB.
             "offsets-unproven" if can_wrap else "offsets-ambiguous",
             f"the directory is {prefix} bytes after its declared offset, "
             "and the file begins with a local header",
@@ -215,12 +216,12 @@ def _check_prefix(archive: ArchiveBytes, prefix: int, end: DirectoryEnd) -> Read
 
 
 def _has_wrapped_offsets(archive: ArchiveBytes, start: int, prefix: int) -> Reads[bool]:
-    """Return whether the offsets lack their upper bits; otherwise, data precedes the archive.
+    """Return whether the local header of the first member is at its declared offset.
 
     The directory begins at `start`, which is `prefix` bytes after its declared offset. `prefix` is
-    a multiple of 2^32. The local header of the first member shows which case applies: it is at the
-    declared offset if the upper bits are missing, and `prefix` bytes later if that many bytes
-    precede the archive. Refuses an archive that has that header in both places, or in neither.
+    a multiple of 2^32. Either the offsets lack their upper bits, or `prefix` bytes precede the
+    archive. In the second case, the first local header is `prefix` bytes after its declared offset.
+    Refuses an archive that has such a header at both offsets, or at none of them.
     """
     header = yield from archive.read(start, start + records.CENTRAL_LENGTH)
     # The length of the name, and the offset of the local header (4.3.12).
@@ -236,7 +237,8 @@ def _has_wrapped_offsets(archive: ArchiveBytes, start: int, prefix: int) -> Read
     if len(offsets) != 1:
         reject(
             "offsets-unproven",
-            f"the first local header is at {len(offsets)} of 2 offsets, {prefix} bytes apart",
+            f"{len(offsets)} of the offsets {offset} and {offset + prefix} have a local header "
+            "with the name of the first member",
             offset,
         )
     return offsets == [offset]
@@ -245,16 +247,16 @@ def _has_wrapped_offsets(archive: ArchiveBytes, start: int, prefix: int) -> Read
 def inspect_prefix(location: DirectoryLocation, first: int) -> Reads[list[str]]:
     """Return the warnings about the bytes before offset `first`, which is `Index.first`.
 
-    `location.prefix` is the number of bytes that the offsets do not include. The first and the last
-    `EOCD_ROOM` bytes before `first` are searched for a record, and the first `MAX_SEARCHED` bytes
-    for a whole archive. If the offsets count from the first byte of the file, this archive is the
-    intended one. Another archive before it, in the program of a self-extractor, then causes only a
-    warning: readers that search from the first byte would extract that archive.
+    Among these bytes, the first and the last `EOCD_ROOM` bytes are searched for a record, and the
+    first `MAX_SEARCHED` bytes are searched for a whole archive. `location.prefix` is the number of
+    bytes that the offsets do not include. If it is 0, another archive, for example in the program
+    of a self-extractor, causes only a warning: readers that search from the first byte would
+    extract the other archive.
 
     Raises:
         RejectedError: the bytes contain another archive (`stacked-archive`) or a record
-            (`offsets-ambiguous`), and either the offsets do not include these bytes, or this
-            archive has no members.
+            (`offsets-ambiguous`), and `location.prefix` is not 0 or this archive has no members.
+            Other readers might then read the other archive.
     """
     if first == 0:
         return []
@@ -268,7 +270,7 @@ def inspect_prefix(location: DirectoryLocation, first: int) -> Reads[list[str]]:
         last_bytes = yield from archive.read(start, first)
         hidden_at = _find_record(last_bytes, start, first)
     has_no_members = first == location.start
-    if location.prefix or has_no_members:  # an archive before this one might be the intended one
+    if location.prefix or has_no_members:
         yield from _refuse_stacked(archive, first)
         if hidden_at is not None:
             reject(
@@ -276,7 +278,7 @@ def inspect_prefix(location: DirectoryLocation, first: int) -> Reads[list[str]]:
                 f"a ZIP record at {hidden_at}, among the {first} bytes before the members",
                 hidden_at,
             )
-    elif hidden_at is None and first > 2 * EOCD_ROOM:  # the bytes in the middle were not searched
+    elif hidden_at is None and first > 2 * EOCD_ROOM:  # search the bytes in the middle, too
         hidden_at = yield from _find_archive(archive, 0, min(first, MAX_SEARCHED))
     if location.prefix:  # `locate_directory` has already warned about the prefix
         return []
@@ -326,8 +328,8 @@ def _has_directory(data: bytes, at: int) -> bool:
 def _find_record(data: bytes, base: int, stop: int) -> int | None:
     """Return the offset of the first local header in `data`, or else of the first end record.
 
-    Returns None if there is neither. `data` begins at offset `base` of a prefix that ends at
-    `stop`. A signature alone is not enough, because programs that read ZIP files contain the
+    Returns None if `data` contains no record. `data` begins at offset `base` of a prefix that ends
+    at `stop`. A signature alone is not enough, because programs that read ZIP files contain the
     signatures as constants.
     """
     for signature, has_record in (

@@ -35,18 +35,20 @@ _EOCD = Struct("<4xHHHHII")
 _ZIP64_EOCD = Struct("<16xIIQQQQ")
 # The disk and the offset of the ZIP64 end record, and the number of disks (4.3.15).
 _ZIP64_LOCATOR = Struct("<4xIQI")
-ZIP64_LEAD = 12  # first bytes of a ZIP64 end record, which its length excludes (4.3.14.1)
+# Number of bytes at the beginning of a ZIP64 end record that are not included in the length that
+# the record declares (4.3.14.1).
+ZIP64_LEAD = 12
 # The ZIP64 end record of an encrypted directory contains the offset of the directory and, in its
 # extensible data, the encryption algorithm (7.3.4).
 _ENCRYPTED_EOCD = Struct("<48xQ18xH")
-_MIN_ENCRYPTION_LENGTH = 28  # minimum length in bytes of that extensible data
+_MIN_ENCRYPTION_LENGTH = 28  # minimum length of the extensible data in such a record, in bytes
 _ALGORITHMS = range(0x6601, 0x6802)  # ids of encryption algorithms (7.2.3.2)
 
 _MAX_PADDING = MIB  # maximum number of trailing NULs to skip when searching for an end record
 _LOCATOR_SEARCH = 4_096  # number of bytes before the end record to search for a misplaced locator
 
 _OLE = "an old or encrypted Office document (OLE)"
-_FORMAT_LENGTH = 264  # number of leading bytes that identify a tar file or a format listed below
+_FORMAT_LENGTH = 264  # number of leading bytes that are enough to identify a format
 
 # The first bytes of files that people mistake for ZIP archives. Text is compared in lower case and
 # without leading whitespace. Sources: https://www.garykessler.net/library/file_sigs.html and the
@@ -162,7 +164,7 @@ class ArchiveBytes:
 def read_end(archive: ArchiveBytes, disks: Disks) -> Reads[DirectoryEnd]:
     """Find the end record and its ZIP64 records.
 
-    If the end record is on disk 0, the files in `disks` are pieces of one disk.
+    If the end record is on disk 0, the archive was written as a whole, and then cut into `disks`.
 
     Raises:
         RejectedError: there is no end record, there are several, or the records disagree.
@@ -203,12 +205,12 @@ def _find_eocd(archive: ArchiveBytes, window: bytes) -> Reads[int]:
     base = archive.size - len(window)
     stops = _find_stops(window)  # by position of the record
     padding_at = _find_padding(window)
-    # The ends of the end records that are followed by nothing or only by padding.
+    # The stops of the end records that end with the archive, or that only padding follows.
     final_stops = [stop for stop in stops.values() if padding_at <= stop <= len(window)]
     if not final_stops:
         return (yield from _find_complete_eocd(archive, window, stops))
-    # Of several end records, the one whose comment ends last is used. The archive is refused below
-    # if this comment contains another end record.
+    # Use the end record whose comment ends last. If this comment contains another end record, the
+    # archive is refused below.
     last_stop = max(final_stops)
     positions = [at for at, stop in stops.items() if stop == last_stop]
     offset = base + positions[0]
@@ -228,17 +230,17 @@ def _find_eocd(archive: ArchiveBytes, window: bytes) -> Reads[int]:
         )
     if last_stop != len(window):  # padding follows the end record
         container = yield from _describe_container(archive)
-        if container:  # for example a tar file, whose own padding follows the archive
+        if container:  # for example a tar file, which ends with NULs
             archive.warn_or_refuse("trailing-data", f"padding{container}", base + last_stop)
         archive.warnings.append("trailing-padding")
     return positions[0]
 
 
 def _find_complete_eocd(archive: ArchiveBytes, window: bytes, stops: dict[int, int]) -> Reads[int]:
-    """Return the position in `window` of the last complete end record before other bytes.
+    """Return the position in `window` of the last complete end record, which other bytes follow.
 
     `stops` maps the position of each end record, in ascending order, to the end of its comment. If
-    a later end record is incomplete, the complete one is used only under a lenient policy.
+    an incomplete end record follows, the archive is refused, unless the policy is lenient.
     """
     base = archive.size - len(window)
     if not stops:
@@ -276,7 +278,7 @@ def _find_padding(window: bytes) -> int:
 
 
 def _find_stops(window: bytes) -> dict[int, int]:
-    """Return where the comment of each end record ends, by the position of the record."""
+    """Return the position at which each end record ends, by the position at which it begins."""
     return {
         at: find_eocd_stop(window, at)
         for at in find_all(window, EOCD_SIGNATURE)
@@ -302,10 +304,10 @@ def _join_zip64(
         return DirectoryEnd(_place_directory(disks, eocd, at), at, disks)
     locator_disk, locator_offset, disk_count = _ZIP64_LOCATOR.unpack(raw)
     declared_at = disks.absolute(locator_disk, locator_offset)  # offset of the ZIP64 end record
-    directory = disks.absolute(eocd.directory_disk, eocd.directory_offset)
-    # If the directory needs no ZIP64 record and overlaps the locator, these bytes belong to the
-    # directory and only look like a locator, unless there is a ZIP64 record as well.
-    if not needs_zip64 and directory + eocd.directory_size > locator_at:
+    directory_start = disks.absolute(eocd.directory_disk, eocd.directory_offset)
+    # If the directory needs no ZIP64 record and overlaps the locator, some bytes of the directory
+    # only look like a locator. If there is a ZIP64 record nevertheless, the archive is refused.
+    if not needs_zip64 and directory_start + eocd.directory_size > locator_at:
         yield from _refuse_ambiguous_zip64(archive, declared_at, locator_at)
         return DirectoryEnd(_place_directory(disks, eocd, at), at, disks)
     record_at = yield from _find_zip64_record(archive, declared_at, locator_at)
@@ -328,8 +330,8 @@ def _place_directory(disks: Disks, record: EndRecord, at: int) -> EndRecord:
     disk = record.disk
     if disk != disks.disk_of(at) or record.directory_disk > disk:
         reject("multi-disk", f"disk {disk}, directory on disk {record.directory_disk}", at)
-    # Do not check later disks: for these, zip4j counts the members that begin on the disk, not the
-    # headers.
+    # Check only disk 0. On a later disk, zip4j declares the number of members that begin on the
+    # disk, instead of the number of headers.
     if disk == 0 and record.disk_entries != record.entries:
         reject("count-mismatch", f"{record.disk_entries} of {record.entries} members on disk 0", at)
     if missing := disks.describe_missing(record.directory_disk, record.directory_offset):
@@ -342,11 +344,11 @@ def _place_directory(disks: Disks, record: EndRecord, at: int) -> EndRecord:
 def _refuse_ambiguous_zip64(
     archive: ArchiveBytes, declared_at: int, locator_at: int
 ) -> Reads[None]:
-    """Refuse a ZIP64 end record whose locator lies in a directory that needs no ZIP64 record.
+    """Refuse an archive whose directory contains a locator if there is also a ZIP64 end record.
 
-    The caller has found such a locator. The function looks for the record at the offset that the
-    locator declares, and directly before the locator. If there is no record, the bytes only look
-    like a locator: they are part of a name or of a comment.
+    The directory needs no ZIP64 end record. This record can be at `declared_at`, the offset in the
+    locator, or directly before the locator. Without this record, some bytes of a name or a comment
+    only look like a locator.
     """
     last_at = locator_at - ZIP64_EOCD_LENGTH
     for record_at in (declared_at, last_at):
@@ -355,7 +357,8 @@ def _refuse_ambiguous_zip64(
             if raw == ZIP64_EOCD_SIGNATURE:
                 reject(
                     "zip64-ambiguous",
-                    f"a directory covers {locator_at}, but a ZIP64 record is at {record_at}",
+                    f"the locator at {locator_at} is inside the directory, "
+                    f"but a ZIP64 end record is at {record_at}",
                     record_at,
                 )
 
@@ -363,12 +366,12 @@ def _refuse_ambiguous_zip64(
 def _check_without_zip64(
     archive: ArchiveBytes, disks: Disks, eocd: EndRecord, at: int
 ) -> Reads[None]:
-    """Refuse the end record at `at`, which has no locator before it, if its values need ZIP64.
+    """Refuse the end record at `at` if its values need ZIP64; there is no locator before it.
 
-    Also refuse a misplaced locator. Not every sentinel needs ZIP64. A count can be exactly 65,535,
-    because writers use ZIP64 only for higher counts; the count is compared when the headers are
-    read, not here. The offset can be exactly 4 GiB - 1 if the directory begins there, modulo 2^32
-    (see `wrapped`).
+    Also refuses a misplaced locator. A sentinel can be an actual value. A count can be exactly
+    65,535, because writers use ZIP64 only for higher counts; `central` checks the count after
+    reading the headers. The offset can be exactly 4 GiB - 1 if the directory begins at this offset,
+    modulo 2^32 (see `wrapped`).
     """
     bytes_before = yield from archive.read(max(0, at - _LOCATOR_SEARCH), at)
     if ZIP64_LOCATOR_SIGNATURE in bytes_before:
@@ -376,7 +379,7 @@ def _check_without_zip64(
     computed_offset = (at - eocd.directory_size) % WRAP
     needs_offset = eocd.directory_offset == SENTINEL_32 and computed_offset != SENTINEL_32
     needs_size = eocd.directory_size == SENTINEL_32
-    # A number beyond the last disk, such as the sentinel 65,535.
+    # A disk after the last disk does not exist; its number can be the sentinel 65,535.
     needs_disk = max(eocd.disk, eocd.directory_disk) > disks.last
     if needs_offset or needs_size or needs_disk:
         reject("zip64-locator-missing", "no locator precedes the end record", at)
@@ -392,6 +395,7 @@ def _find_zip64_record(archive: ArchiveBytes, declared_at: int, locator_at: int)
     plain_at = locator_at - ZIP64_EOCD_LENGTH  # offset of a record without extensible data
     record_at = plain_at
     raw = yield from archive.read(plain_at, plain_at + ZIP64_LEAD)
+    # A record with extensible data begins before `plain_at`, at the declared offset.
     if declared_at < plain_at and not raw.startswith(ZIP64_EOCD_SIGNATURE):
         record_at = declared_at
         raw = yield from archive.read(declared_at, declared_at + ZIP64_LEAD)
@@ -399,7 +403,7 @@ def _find_zip64_record(archive: ArchiveBytes, declared_at: int, locator_at: int)
     if declared_at > plain_at or not raw.startswith(ZIP64_EOCD_SIGNATURE):
         reject(
             "zip64-locator-mismatch",
-            f"it points to {declared_at}, but no record that begins there ends at {locator_at}",
+            f"the ZIP64 end record must be at {declared_at} and end at {locator_at}",
             locator_at,
         )
     _check_zip64_length(archive, raw, record_at, locator_at)
@@ -437,8 +441,8 @@ def _check_zip64_length(archive: ArchiveBytes, raw: bytes, record_at: int, locat
 def _refuse_encrypted(archive: ArchiveBytes, record_at: int, extensible_length: int) -> Reads[None]:
     """Refuse an encrypted central directory (7.3.4), because no part of it can be read.
 
-    The extensible data of other records can look like that of an encrypted directory. Therefore a
-    directory that begins with the signature of a header is treated as not encrypted.
+    The extensible data can look like an encryption algorithm by chance. Therefore a directory that
+    begins with the signature of a header is treated as not encrypted.
 
     Args:
         archive: the archive.
@@ -456,11 +460,11 @@ def _refuse_encrypted(archive: ArchiveBytes, record_at: int, extensible_length: 
 
 
 def _compare_zip64(disks: Disks, eocd: EndRecord, expected: EndRecord, at: int) -> None:
-    """Refuse an end record if a value is neither a sentinel nor the value in the ZIP64 record.
+    """Refuse an end record with a value that differs from the ZIP64 record and is not a sentinel.
 
     `expected` is the ZIP64 record. It declares the disk on which it is stored, and the number of
-    headers on that disk. If the end record at `at` is on a later disk, it declares the last disk
-    and 0 headers, because the directory ends before the ZIP64 record.
+    headers on this disk. An end record at `at` on a later disk declares the last disk and 0
+    headers, because the directory ends before the ZIP64 record.
     """
     if disks.is_split and disks.disk_of(at) != expected.disk:
         expected = expected._replace(disk=disks.last, disk_entries=0)
@@ -476,7 +480,7 @@ def _guess_format(archive: ArchiveBytes) -> Reads[str]:
     # by chance.
     if first_bytes[257:].startswith(b"ustar") and not first_bytes.startswith(LOCAL_SIGNATURE):
         return "tar"
-    text = first_bytes.lstrip()[:15].lower()  # no signature of a text format is longer than this
+    text = first_bytes.lstrip()[:15].lower()  # the longest signature of a text format has 15 bytes
     for signature, name in _SIGNATURES:
         if first_bytes.startswith(signature) or text.startswith(signature):
             return name
@@ -488,8 +492,8 @@ def _guess_format(archive: ArchiveBytes) -> Reads[str]:
 def _follows_directory(window: bytes, at: int) -> bool:
     """Return whether a directory header, or a ZIP64 locator, ends at `at`."""
     header_at = window.rfind(CENTRAL_SIGNATURE, 0, at)
-    # A locator occupies the last bytes before `at`, and begins with its signature.
-    return window[:at][-ZIP64_LOCATOR_LENGTH:].startswith(ZIP64_LOCATOR_SIGNATURE) or (
+    locator_at = max(0, at - ZIP64_LOCATOR_LENGTH)
+    return window.startswith(ZIP64_LOCATOR_SIGNATURE, locator_at, at) or (
         header_at >= 0 and find_header_stop(window, header_at) == at
     )
 
@@ -514,7 +518,7 @@ def count_disks(tail: bytes) -> int:
     last_disk = read_eocd(window, at).disk
     if last_disk != SENTINEL_16:
         return last_disk + 1
-    # The locator, if there is one, ends where the end record begins: in `window` or before it.
+    # A locator ends where the end record begins. The locator can begin before `window`.
     bytes_before = tail[: len(tail) - len(window) + at]
     locator = bytes_before[-ZIP64_LOCATOR_LENGTH:]
     if len(locator) < ZIP64_LOCATOR_LENGTH or not locator.startswith(ZIP64_LOCATOR_SIGNATURE):
