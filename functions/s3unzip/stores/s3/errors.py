@@ -254,10 +254,9 @@ def _explain_without_status(text: str, details: str) -> ServerAnswer:
         message = http_error[1]
         if cause is not None:
             message += f": {cause[1]}"
-    unreachable = ""
     if _CONNECTING.search(details):
-        unreachable = _why_unreachable(text + details)
-    return ServerAnswer(None, "", message, unreachable=unreachable)
+        return ServerAnswer(None, "", message, unreachable=_why_unreachable(text + details))
+    return ServerAnswer(None, "", message)
 
 
 def _why_unreachable(text: str) -> str:
@@ -439,6 +438,8 @@ def _write_message(answer: ServerAnswer, call: Call) -> str:
     text = f"{call}: {cause or 'no answer'}"
     if is_unsupported(answer):  # advice on options is more useful than advice on the code
         advice = _advise_omitting_options(answer, call)
+    elif answer.code in {"InvalidArgument", "InvalidRequest"} and not answer.message:  # Ceph
+        advice = f"perhaps {_advise_omitting_options(answer, call)}"
     else:
         advice = _advise(answer, call)
     if advice:
