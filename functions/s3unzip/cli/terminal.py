@@ -104,8 +104,12 @@ def _replace_stream(
     if `by_line` is set, or if the descriptor is a terminal.
     """
     raw = _Stream(descriptor, "wb", closefd=False)
-    encoding = getattr(replaced, "encoding", None) or "utf-8"
-    return _SafeText(raw, encoding, "backslashreplace", by_line=by_line or raw.isatty())
+    return _SafeText(
+        raw,
+        getattr(replaced, "encoding", None) or "utf-8",
+        "backslashreplace",
+        by_line=by_line or raw.isatty(),
+    )
 
 
 def finish_output() -> None:

@@ -243,9 +243,9 @@ class DeployedRuns(RunList):
             return read_config(self.variables)
         except UsageError as error:
             raise UsageError(
-                f"the functions of {self.stack['StackName']}: {error}. They are of version "
-                f"{self.outputs.get('Version', 'unknown')}, and this command is of {__version__}: "
-                "deploy again, or use the deployed version"
+                f"the functions of {self.stack['StackName']}: {error}. The functions are of "
+                f"version {self.outputs.get('Version', 'unknown')}, and this command is of version "
+                f"{__version__}: deploy again, or use the deployed version"
             ) from None
 
     def connections(self, run: str) -> StoreConfig:  # noqa: ARG002 - the same for all runs
@@ -280,12 +280,9 @@ class DeployedRuns(RunList):
             for day in reversed(self._list_folders(""))
             for run in reversed(self._list_folders(f"{day}/"))
         )
-        for run in sorted(
-            {*running, *itertools.islice(recorded, limit)},
-            # An execution that a user named sorts last, because its name contains no time.
-            key=lambda run: (time_of_run(run), run),
-            reverse=True,
-        )[:limit]:
+        runs = {*running, *itertools.islice(recorded, limit)}
+        # An execution that a user named sorts last, because its name contains no time.
+        for run in sorted(runs, key=lambda run: (time_of_run(run), run), reverse=True)[:limit]:
             yield ListedRun(run, RUNNING if run in running else "", time_of_run(run))
 
     def list_pages(
