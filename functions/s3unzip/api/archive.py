@@ -51,7 +51,7 @@ from s3unzip.stores.open import NOWHERE
 from s3unzip.zip import AFTER_LENGTH, METHODS, ByteRange, Limits, Member, close_member
 
 T = TypeVar("T")
-WHOLE_BYTES = 1024**2  # a member up to this size is read with one request
+WHOLE_BYTES = 1024**2  # a member of at most this size is read with one request
 HELD_BYTES = 64 * 1024**2  # `open` writes a larger member to a temporary file
 
 
@@ -179,7 +179,7 @@ class _MemberFile(io.RawIOBase):
         try:
             self._piece = io.BytesIO(next(self._content, b""))
         except BaseException:  # also on Ctrl-C
-            self.close()  # otherwise, a later read would return b"", as at the end of the content
+            self.close()  # otherwise, a later read would look like the end of the content
             raise
         return self._piece.readinto(buffer)
 

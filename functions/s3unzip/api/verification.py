@@ -487,7 +487,7 @@ class _ObjectComparison:
         self._add(missing, {})
 
     def _compare_page(self, pairs: Sequence[tuple[_Expected, StoredObject]]) -> None:
-        """Compare the objects of a page with their members; note those still to be looked up."""
+        """Compare the objects of a page with their members; note those that need a request."""
         differences: list[Difference] = []
         proved: dict[str, Proof] = {}
         for member, listed in pairs:

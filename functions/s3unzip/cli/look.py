@@ -215,7 +215,7 @@ def test(arguments: Arguments) -> int:
     from s3unzip.stores.open import NOWHERE
 
     source = parse_source(arguments.src)
-    # The report names members by their keys, so use the names that `ls` shows as the keys.
+    # The report names members by their keys, so the keys must be the names that `ls` shows.
     request = Request(source, NOWHERE, replace(arguments.options(), key_template="{member}"))
     arguments.check_locations(source)
     display = RunDisplay(quiet=arguments.quiet)

@@ -1,9 +1,9 @@
 """The progress of a run on stderr: a live display on a terminal, else a line every few seconds.
 
 The share is the fraction of the selected members' compressed bytes that has been processed. All
-bytes of a member with an outcome count as processed; so do the bytes of a large member that have
-been read so far. Bytes that are read again are counted only once. The displayed number of bytes is
-the share times the number of bytes that the run writes.
+bytes of a member with an outcome count as processed. Of a large member without an outcome, the
+bytes that have been read also count. Bytes that are read again are counted only once. The displayed
+number of bytes is the share times the number of bytes that the run writes.
 """
 
 from __future__ import annotations

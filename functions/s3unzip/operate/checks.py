@@ -378,9 +378,7 @@ def check_secret(
     """
     secret = (defaults or runs.config.environment_defaults).options.password_ref
     if secret is None:
-        return Answer(
-            OK, "password_secret is not set: encrypted members fail, others need no password"
-        )
+        return Answer(OK, "password_secret is not set, so encrypted members fail")
     try:
         read_secret(secret, runs.client("secretsmanager"))
     except (NotFoundError, UsageError) as error:
@@ -430,7 +428,7 @@ def check_route(runs: DeployedRuns, number: int, route: Route) -> Answer:
 def _find_region(runs: DeployedRuns, bucket: str) -> str | None:
     """Return the region of a bucket, or None if the bucket does not exist.
 
-    HeadBucket returns the region in a header with any status except 404. Therefore the error
+    Unless the status is 404, HeadBucket returns the region in a header. Therefore the error
     response for a bucket in another region also contains its region. Any other error, such as
     access denied in the stack's region, is raised.
     https://docs.aws.amazon.com/AmazonS3/latest/API/API_HeadBucket.html

@@ -119,9 +119,9 @@ def list_archives(names: Sequence[str], runs: DeployedRuns) -> tuple[dict[str, i
     for name in names:
         named = _list_named(name, runs)
         taken = {key: size for key, size in named.items() if runs.config.covers(_locate(runs, key))}
-        # Objects that are not archives are not counted; a glob may match some.
+        # A glob may also match objects that are not archives. Such objects are not counted.
         left_out = {key for key in named if key.lower().endswith(".zip")} - taken.keys()
-        if not taken and not left_out:  # archives that are left out are only counted
+        if not taken and not left_out:  # the caller reports how many were left out
             raise NotFoundError(f"{name}: matches no archive that {runs.environment} accepts")
         sizes |= taken
         outside |= left_out
