@@ -269,7 +269,8 @@ def _task_seconds(task: Task, platform: Platform, tuning: Tuning, at_once: int) 
     inflate_seconds = task.size / (rates.INFLATE_RATE * platform.processor)
     # Reading and writing overlap: only the larger amount counts.
     transfer_seconds = max(_bytes_read(task), task.size) / bandwidth
-    calls = 0 if platform.direct else TASK_CALLS  # the overhead of a direct run has `DIRECT_CALLS`
+    # In a direct run, these requests are a part of the overhead (`DIRECT_CALLS`).
+    calls = 0 if platform.direct else TASK_CALLS
     if task.kind is TaskKind.BATCH:  # reading, PUTs and inflating overlap
         put_seconds = _put_seconds(task, platform, tuning)
         cpu_seconds = task.members * tuning.member_seconds / platform.processor + inflate_seconds
@@ -386,22 +387,18 @@ def _count_requests(
 ) -> Requests:
     """Return the number of requests of a run by kind, including those for its records.
 
-    On one machine, the records are files, which require no requests.
+    Records require requests only on AWS. On one machine, the records are files.
     """
-    if platform.direct:  # the records are in memory
-        gets = 1  # for the tail of the archive, which may contain all members
-        archive_bytes = sum(map(_bytes_read, tasks)) + members * rates.DIRECTORY_ENTRY
-        if archive_bytes > tuning.tail_bytes:
-            gets = 2
-        return Requests(get=gets, put=members + rates.DIRECT_WRITES)
+    if platform.direct:
+        return _count_direct_requests(tasks, members, tuning)
     directory_bytes = _directory_bytes_beyond_tail(members, tuning)
     # One GET for the tail of the archive, and more for the directory before the tail.
     counts: Counter[str] = Counter(get=1 + math.ceil(directory_bytes / tuning.directory_piece))
     for task in tasks:
         counts.update(_task_requests(task, tuning))
         if platform.is_aws:
-            # For the records of the task. The GET after `TASK_GETS` is for the outcomes, which
-            # settling reads. A scan has `SCAN_PUTS`; another task has one PUT, for its outcomes.
+            # Requests for the records of the task. Settling reads the outcomes with one more GET.
+            # Tasks other than scans write only their outcomes.
             counts.update(get=TASK_GETS + 1, put=SCAN_PUTS if task.kind is TaskKind.SCAN else 1)
     if platform.is_aws:
         splits = sum(task.part == 0 for task in tasks if task.parts > 1)  # number of split members
@@ -411,6 +408,14 @@ def _count_requests(
         # upload and aborts it.
         counts.update(list=4, create=1, abort=1)
     return Requests(**counts)
+
+
+def _count_direct_requests(tasks: Sequence[Task], members: int, tuning: Tuning) -> Requests:
+    gets = 1  # for the tail of the archive, which may contain all members
+    archive_bytes = sum(map(_bytes_read, tasks)) + members * rates.DIRECTORY_ENTRY
+    if archive_bytes > tuning.tail_bytes:
+        gets = 2
+    return Requests(get=gets, put=members + rates.DIRECT_WRITES)
 
 
 def _task_requests(task: Task, tuning: Tuning) -> dict[str, int]:

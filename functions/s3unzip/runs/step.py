@@ -156,7 +156,7 @@ class TaskAttempt(Step):
         if not now and time < self._next_update:
             return
         self._next_update = time + PROGRESS_SECONDS
-        # Other threads may append outcomes at any time: only those in the copy have been shown.
+        # Other threads may append outcomes at any time: only the outcomes in `new` count as shown.
         new = self.outcomes[self._shown_outcome_count :]
         self._shown_outcome_count += len(new)
         counts = count_progress([self.report()])
@@ -175,8 +175,8 @@ class TaskAttempt(Step):
         earlier = self._earlier
         seconds = self.context.clock.now() - self.started
         counts = Counter(outcome.status for outcome in self.outcomes)
-        bytes_written = sum(part.size for part in self.uploaded)  # only a slice has parts
-        bytes_written += sum(
+        # Only a slice has parts.
+        bytes_written = sum(part.size for part in self.uploaded) + sum(
             outcome.size for outcome in self.outcomes if outcome.status is Status.EXTRACTED
         )
         unfinished = task.members - len(self.outcomes)
