@@ -75,7 +75,7 @@ if not TYPE_CHECKING:
         if name not in _MODULE_OF:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
         module = import_module(_MODULE_OF[name])
-        # The names `errors`, `zip` and `deflate` stand for the module itself.
+        # `errors`, `zip` and `deflate` are the modules themselves.
         value = getattr(module, name, module)
         if hasattr(value, "__struct_fields__"):
             from s3unzip.options import describe_options  # noqa: PLC0415 - for options classes only

@@ -36,9 +36,9 @@ class Progress:
         """Receive what was added to the counts since the last call.
 
         `extracted`, `unchanged` and `failed` count members. `bytes_read`, `bytes_written` and
-        `bytes_done` count bytes. The sum of all `bytes_done` of an archive is at most
-        `PlanSummary.work`; its nested archives add their own work to the sum. No value is negative,
-        and repeated work is counted only once.
+        `bytes_done` count bytes. For one archive, the sum of all `bytes_done` is at most
+        `PlanSummary.work`; nested archives add their own work. No value is negative, and repeated
+        work is counted only once.
         """
 
     def failed(self, outcomes: Sequence[Outcome]) -> None:

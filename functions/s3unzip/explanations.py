@@ -137,7 +137,7 @@ _ADVICE = {
     "not-found": MEND_AND_RESUME,
     "object-too-large": "Extract the member into a folder or into a store with a higher limit.",
     "record-unreadable": "Start the run again: s3unzip resume RUN. If a run on one machine has no "
-    "run.json, start it with s3unzip run, the same archive and the same destination.",
+    "run.json, use s3unzip run with the same archive and destination.",
     "service-fault": MEND_AND_RESUME,
     "slice-refused": NOTHING_TO_DO,
     "stopped": "Continue the run: s3unzip resume RUN.",

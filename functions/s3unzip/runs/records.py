@@ -19,9 +19,9 @@ Rules for the records:
 - A fault never replaces the record of a complete task. Only `settling.report` writes reports, and
   it never replaces a report with a worse or older one.
 - A damaged record is treated as missing. If it contains a task's outcomes, a segment or the report,
-  methods return None, because a repeated step can write it again. A damaged run.json, member list,
-  round or list of the plan's outcomes can only be written by a new plan. For these records, methods
-  raise `UnreadableRecordError`, and the run begins anew.
+  methods return None, because a repeated step can write it again. Only a new plan can replace a
+  damaged run.json, member list, round or list of refused members. For these records, methods raise
+  `UnreadableRecordError`, and the run begins anew.
 - Another version of s3unzip has written a `run.json` with another format number. Such a record
   counts as unreadable.
 - Two archives can have the same run id, so the archive in a record is checked against the request.

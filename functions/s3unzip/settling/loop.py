@@ -343,7 +343,7 @@ def settle_failed(  # noqa: PLR0913 - all known facts
     """Report a run whose execution failed or was stopped; return None if the run is unknown.
 
     A FAILED report replaces an equally good report only if the report on record was finished before
-    the execution began. The new report is finished when the execution ended.
+    the execution began. `Report.finished` is the end of the execution.
 
     Args:
         run: the id of the run.

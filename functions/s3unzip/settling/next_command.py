@@ -80,8 +80,8 @@ def _command_after_failures(
     codes = report.reasons.keys()
     options = environment_options(environment, connections)
     retry: str | None = f"s3unzip resume {report.run} --failed{options}"
-    # An environment reads its password from a secret, so only on this machine can an option set the
-    # password.
+    # In an environment, the password is read from a secret. An option can set the password only on
+    # this machine.
     if "encrypted" in codes and not (report.options.password_ref or environment):
         # The plan refused encrypted members, because it had no password. `resume` does not plan.
         retry = repeat_command(report, connections, PASSWORD)

@@ -85,8 +85,8 @@ def _tile(
         value: a figure or a word.
         note: the text below the value.
         tone: a CSS class.
-        has_note: False leaves the line of the note empty. Callers set it for a note that would say
-            nothing, such as "0 failed".
+        has_note: False if the note would say nothing, such as "0 failed". The line of the note is
+            then empty.
     """
     if not has_note:
         note = ""
