@@ -90,7 +90,7 @@ class RouteVariable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     prefix: str = ""  # key prefix of the route's archives
     suffix: str = ""  # key suffix of the route's archives
-    bucket: str = ""  # bucket for the members; empty: the bucket of the environment's destination
+    bucket: str = ""  # bucket for the members; if empty, that of the environment's destination
     destination: str = ""  # key prefix for the members
     owner: str | None = None  # account that owns the bucket
     kms_key: str | None = None  # KMS key that encrypts the members
@@ -106,12 +106,12 @@ class LambdaConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     environment_defaults: RunDefaults  # for archives that match no route
     routes: tuple[RunDefaults, ...]  # the first route that covers an archive applies
     work: Location  # the prefix for the records of all runs
-    after_success: AfterSuccess | None  # None: an archive is left unchanged
+    after_success: AfterSuccess | None  # None if archives are left unchanged
     tuning: Tuning
     limits: Limits
     platform: Platform
-    max_cost: float | None  # maximum cost of a run in dollars; None: no limit
-    scan: str  # "guardduty": archives wait for their malware scan; empty: archives do not wait
+    max_cost: float | None  # maximum cost of a run in dollars; None if there is no limit
+    scan: str  # "guardduty" if archives wait for their malware scan; otherwise empty
     access: StoreConfig
     state_machine: str  # ARN of the state machine
     event_bus: str

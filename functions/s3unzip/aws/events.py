@@ -97,17 +97,17 @@ class ArchivePut(NamedTuple):
 
     source: Location
     time: float  # time of the event, in Unix seconds
-    etag: str | None  # without quotes; None: the event contains no valid ETag
-    version_id: str | None  # None: the event does not contain the version
+    etag: str | None  # without quotes; None if the event contains no valid ETag
+    version_id: str | None  # None if the event does not contain the version
     sender: str  # source of the event: aws.s3, aws.guardduty, s3unzip.submit, ...
-    scan: str | None = None  # status of the scan of this version; None: not an event about a scan
+    scan: str | None = None  # status of the scan of this version; None without a scan
     threats: tuple[str, ...] = ()  # names of the threats that were found
 
     def is_of(self, pin: Pin) -> bool:
         """Return whether the event is about this version.
 
-        The version ids must be equal, and so must the ETags if the event contains one. If the event
-        or the pin lacks a version id, only the ETags are compared.
+        The version ids must be equal. If the event contains an ETag, the ETags must be equal, too.
+        If the event or the pin lacks a version id, only the ETags are compared.
         """
         is_etag_equal = self.etag == (pin.etag or "").strip('"')  # only a pin's ETag has quotes
         if self.version_id in UNVERSIONED or pin.version_id is None:

@@ -214,9 +214,9 @@ class PutPool:
     """Threads that PUT small bodies, with a bound on the bytes in memory.
 
     The threads share a queue and do not use futures: at 10,000 members per second, the bookkeeping
-    for a future takes as much CPU time as the member itself. One thread submits bodies, and then
-    closes or abandons the pool; a closed pool can still be abandoned. The first error of a PUT
-    stops the pool: queued bodies are dropped, and `submit` or `close` raises the error.
+    for a future takes as much CPU time as all other work for a member. One thread submits bodies,
+    and then closes or abandons the pool; a closed pool can still be abandoned. The first error of a
+    PUT stops the pool: queued bodies are dropped, and `submit` or `close` raises the error.
 
     Args:
         threads: number of concurrent PUTs.

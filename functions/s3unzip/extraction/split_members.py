@@ -120,11 +120,11 @@ def _keep_first_read(data: MemberData) -> Callable[[int, int], Iterator[bytes | 
 
     def read(start: int, stop: int) -> Iterator[bytes | memoryview]:
         nonlocal first_bytes, first_start
-        if not first_bytes:
+        if not first_bytes:  # this is the first read
             first_start = start
             first_bytes = b"".join(data.read(ByteRange(start, stop)))
         first_stop = first_start + len(first_bytes)
-        if first_start <= start < first_stop:
+        if first_start <= start < first_stop:  # the range begins with kept bytes
             yield first_bytes[start - first_start : stop - first_start]
             start = min(stop, first_stop)
         yield from data.read(ByteRange(start, stop))  # no request if the range is empty

@@ -169,8 +169,8 @@ def abort_uploads(run_step: Step, keys: Iterable[str], spared: Collection[str] =
             and not run_step.context.uploads.is_of_another(upload.upload_id, run_step.run.id)
         )
 
-    # The prefix for a single key is the key itself. MinIO lists uploads only for a whole key. With
-    # several keys, MinIO lists nothing, and aborts the uploads itself after 24 hours.
+    # MinIO lists the uploads of a single key, whose prefix is the key itself. For several keys,
+    # MinIO lists nothing, and aborts the uploads itself after 24 hours.
     prefix = commonprefix(list(keys))  # noqa: RUF071 - a prefix of characters
     uploads = run_step.calls.run(
         "list", lambda: list(filter(is_abandoned, run_step.destination.uploads(prefix)))
@@ -274,7 +274,7 @@ def upload_parts(
         run_step: the step of the run.
         upload: the upload of the member.
         content: the stream of bytes.
-        sizes: sizes of the first parts; any further part has the same size as the last one listed.
+        sizes: sizes of the first parts; the last size also applies to any further parts.
         first_number: number of the first part.
         offset: offset of the first part in the object.
     """
@@ -316,13 +316,13 @@ def _cut_parts(
 
     Args:
         content: the stream to cut.
-        sizes: sizes of the first parts; any further part has the same size as the last one listed.
+        sizes: sizes of the first parts; the last size also applies to any further parts.
         at_once: maximum number of parts that are still in flight when the caller requests the next
             part.
     """
     # Empty chunks are left out: an empty last chunk would begin a part that was not planned.
     chunks = (memoryview(chunk) for chunk in content if chunk)
-    data = next(chunks, None)  # the rest of a chunk; None: the stream has ended
+    data = next(chunks, None)  # the rest of a chunk; None at the end of the stream
     # `cycle` allocates each buffer on its first use, then yields the oldest buffer again.
     buffers = cycle(bytearray(max(sizes)) for _ in range(at_once + 1))
     for size, buffer in zip(chain(sizes, repeat(sizes[-1])), buffers, strict=True):

@@ -116,7 +116,8 @@ class Machine:
         """
         context = self.context
         calls = context.calls()
-        # Either store might ask the user for an MFA code: show progress only after reaching both.
+        # Each of the two stores may ask the user for an MFA code, so both are reached before
+        # progress is shown.
         tail = read_tail(context.stores.source(request.source), request.source, context, calls)
         sign_in(self._config, request.destination)
         self.progress.phase("plan")
@@ -266,8 +267,8 @@ class Machine:
     def _inner(self) -> Machine:
         """The machine for the nested archives, which are read from the destination.
 
-        Meanwhile, the outer machine (`self`) holds the lock of the outermost run. The workers are
-        shared if the same options are used to reach the source and the destination.
+        The outer machine (`self`) keeps the lock of the outermost run. The workers are shared if
+        the same options are used to reach the source and the destination.
         """
         config = self._config.at_destination()
         if config == self._config:  # share the context and the workers
