@@ -118,8 +118,8 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
         ("whole-outcomes-emptied", "if recorded is None or not recorded.is_complete:", "if True:"),
         (
             "damaged-outcomes-taken-for-none",
-            "if len(outcomes) != counted:",
-            "if counted < 0:",
+            "if len(outcomes) != report.extracted + report.unchanged + report.failed:",
+            "if len(outcomes) < 0:",
         ),
         (
             "damaged-stop-ignored",
