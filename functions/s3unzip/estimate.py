@@ -301,7 +301,7 @@ def _scan_seconds(task: Task, platform: Platform, bandwidth: float) -> float:
     read_seconds = _bytes_read(task) / bandwidth
     # A segment has two boundaries.
     cpu_seconds = rates.SCAN_INFLATES * task.size / rates.INFLATE_RATE + 2 * rates.BOUNDARY_SECONDS
-    # The scan is a separate task. It also sends a request for the local header.
+    # The scan is a separate task, which also sends a request for the local header.
     return (TASK_CALLS + 1) * platform.latency + max(read_seconds, cpu_seconds)
 
 

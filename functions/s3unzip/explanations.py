@@ -132,8 +132,7 @@ _ADVICE = {
     "nested-no-stem": "Extract the nested archive by itself with s3unzip run.",
     "nested-prefix-taken": "Extract the nested archive by itself with s3unzip run and another "
     "--prefix.",
-    "not-begun": "Fix the cause, then resume the run of the archive that contains it: s3unzip "
-    "resume RUN.",
+    "not-begun": "Fix the cause, then resume the run of the outer archive: s3unzip resume RUN.",
     "not-found": MEND_AND_RESUME,
     "object-too-large": "Extract the member into a folder or into a store with a higher limit.",
     "record-unreadable": "Start the run again: s3unzip resume RUN. If a run on one machine has no "

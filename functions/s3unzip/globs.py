@@ -183,8 +183,8 @@ def _compile_automaton(tokens: Sequence[str], flags: int) -> Glob:
             numbers += [number + skip for skip in positions[number].skips]
         return frozenset(numbers)
 
-    # The cache keeps the transitions of the automaton. It is bounded, because names can contain any
-    # number of different characters.
+    # The cache keeps the transitions of the automaton. The cache is bounded, because names can
+    # contain any number of different characters.
     @lru_cache(MAX_TRANSITIONS)
     def follow(state: frozenset[int], character: str) -> frozenset[int]:
         """Return the positions that a match can reach from a state by consuming one character."""

@@ -841,7 +841,7 @@ class NestedRun(Struct, frozen=True, omit_defaults=True):
     @property
     def is_failure(self) -> bool:
         """Whether members may be missing; False for a file that never was an archive."""
-        # A truncated archive has the same reason, so the message is searched.
+        # A truncated archive has the same reason: only the message differs.
         never_was_archive = self.reason == "no-eocd" and re.search(
             r"the file is empty|look like (?!a ZIP archive)", self.message or ""
         )

@@ -197,8 +197,8 @@ def machine_tuning(processes: int) -> dict[str, int | float]:
     max_open_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return {
         "max_workers": processes,
-        # A process takes 0.2 to 0.5 s of CPU time before its first byte, and the estimate for small
-        # members is twice their CPU time.
+        # A process takes 0.2 to 0.5 s of CPU time before its first byte. Small members take half of
+        # the estimated time.
         "min_worker_seconds": 4.0,
         # At the latency `put_seconds`, one process sends about as many PUTs per second as S3
         # accepts below one prefix (`prefix_put_rate`). Each PUT has a connection, which is an open

@@ -7,8 +7,8 @@ The rules:
    after `FINISH` is `STREAM` or `DONE`.
 2. Workers perform the tasks of a stage concurrently and in any order. The stage ends when all its
    tasks have ended. Settling carries out the stages without tasks, one member per call.
-3. The stage of a member is not recorded. Each step derives it anew from the tasks and their
-   outcomes (`current_stage`), so a step may be repeated, even late or concurrently.
+3. The stage of a member is not recorded. Each step derives the stage anew from the tasks and
+   their outcomes (`current_stage`), so a step may be repeated, even late or concurrently.
 4. A later stage takes precedence: tasks of earlier stages that end late have no effect.
 5. The outcome of a slice is not the outcome of its member. A slice has an outcome only if it
    failed; then the member is streamed. Only `STREAM` and `DONE` set the outcome of a member.

@@ -18,8 +18,8 @@ Rules for the records:
   produces the same members, so two writers write the same record. No record is locked.
 - A fault never replaces the record of a complete task. Only `settling.report` writes reports, and
   it never replaces a report with a worse or older one.
-- A damaged record is treated as missing. If it contains a task's outcomes, a segment or the report,
-  methods return None, because a repeated step can write it again. Only a new plan can replace a
+- A damaged record is treated as missing. For a task's outcomes, a segment or the report, methods
+  return None, because a repeated step can write the record again. Only a new plan can replace a
   damaged run.json, member list, round or list of refused members. For these records, methods raise
   `UnreadableRecordError`, and the run begins anew.
 - Another version of s3unzip has written a `run.json` with another format number. Such a record

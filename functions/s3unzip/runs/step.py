@@ -1,6 +1,6 @@
 """One step of a run: a plan, an attempt at a task, or settling.
 
-Also defines the faults that end a run.
+This module also defines the faults that end a run.
 """
 
 from collections import Counter

@@ -286,7 +286,7 @@ def resume(
             forget_outcomes(step, lambda outcome: outcome.status is Status.FAILED)
         results = read_results_to_resume(step, plan)
     except UnreadableRecordError as damage:
-        results = read_results(step, plan)  # raises no error: it leaves out damaged records
+        results = read_results(step, plan)  # raises no error: damaged records are left out
         results.stop = stop_for(damage)
         results.must_begin_anew = failed  # outcomes of failed members may remain, so plan again
     last_round = len(records.list_rounds()) - 1  # rounds are numbered from 0
@@ -443,7 +443,7 @@ def _end_run(
 
 
 def _state_for_round(run: Run, tasks: Sequence[Task], number: int, context: Context) -> Next:
-    """Return the state before a round; it contains the tasks unless there are many."""
+    """Return the state before a round, which contains the tasks unless there are many."""
     workers = choose_workers(tasks, context.tuning, run.destination.store)
     if len(tasks) <= context.tuning.max_few_tasks:
         return Next(run.id, "few", number, tuple(tasks), workers=workers)

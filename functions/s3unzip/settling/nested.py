@@ -1,10 +1,10 @@
 """Nested archives: which archives to extract, below which prefix and within which budget.
 
 A nested archive has a run of its own, which other modules start after the run that extracted the
-archive. A member is treated as an archive if its name ends in ``.zip``; the plan of its run shows
-whether it is one. The members of a nested archive are written below its key without the ``.zip``.
-`Options` limits the depth. All runs below one archive share a `Budget`, so the archive cannot cause
-more runs or more data than the settings allow.
+archive. A member is treated as an archive if its name ends in ``.zip``; only the plan of its run
+shows whether the member is an archive. The members of a nested archive are written below its key
+without the ``.zip``. `Options` limits the depth. All runs below one archive share a `Budget`, so
+the archive cannot cause more runs or more data than the settings allow.
 """
 
 import re
@@ -74,8 +74,8 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
     Args:
         run: the run that extracted the archives.
         context: the context of the step.
-        limit: the maximum number of archives, which also bounds the memory. The archives that come
-            first in the directory are chosen.
+        limit: the maximum number of archives; this limit also bounds the memory. The archives that
+            come first in the directory are chosen.
     """
     calls = context.calls()
     records = RunRecords.open(context.stores, run.id, calls)

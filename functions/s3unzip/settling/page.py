@@ -142,7 +142,7 @@ def _describe_verdict(report: Report, command: str | None) -> str:
                 return "There was nothing to extract."
             return f"{in_place}."
         case Verdict.COMPLETED_WITH_ERRORS:
-            # never less than the number that failed, even if the counts of the report disagree
+            # at least the number of failed members, even if the counts of the report disagree
             files = max(report.members - report.directories, report.failed)
             return f"{show_count(report.failed, 'member')} of {files:,} failed; {in_place}."
         case Verdict.REJECTED:
@@ -150,7 +150,7 @@ def _describe_verdict(report: Report, command: str | None) -> str:
         case Verdict.SOURCE_CHANGED:
             return (
                 "The archive was replaced while it was read, so the run stopped. "
-                "Start again to extract the new one."
+                "Start again to extract the new archive."
             )
         case Verdict.FAILED:
             sentence = in_place if present else "nothing is known to be in place"

@@ -186,7 +186,7 @@ def _cost_tile(report: Report, cost: Cost) -> Markup:
     total = figure(show_dollars(cost.total))
     if not report.extracted:
         return _tile("Cost", total)
-    # The cost of members below 1 MB depends on their number; that of larger members, on their size.
+    # The cost depends on the number of members if they are below 1 MB, otherwise on their size.
     if report.bytes_out > report.extracted * 1e6:
         unit_price = f"{show_dollars(cost.total / report.bytes_out * 1e12)} a TB written"
     else:

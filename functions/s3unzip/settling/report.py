@@ -238,7 +238,7 @@ def write_report(
         looked_up = None  # the next try reads the report
         check_same_archive(report.run, report.source, report.pin, earlier)
         report = _keep_done_action(report, earlier)
-        if earlier == report:  # this step has written it, but the response was lost
+        if earlier == report:  # this step has written the report, but the response was lost
             return report, True  # whether this write replaced another report is not known
         if earlier is not None and not may_replace(
             report, earlier, outdated_until, reopened=reopened

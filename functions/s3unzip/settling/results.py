@@ -46,7 +46,7 @@ MEMBERS_AT_ONCE = 8  # maximum number of split members to link or finish concurr
 class Results(Struct):
     """The results of the rounds so far: totals over tasks and outcomes, and the remaining tasks."""
 
-    max_failures: int  # the maximum length of `failures`, which bounds the memory it uses
+    max_failures: int  # the maximum length of `failures`, to limit their memory
     counts: Counter[Status] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
     warnings: Counter[str] = field(default_factory=Counter)
