@@ -76,8 +76,7 @@ class Session:
         self._aws = aws
         # The obstore clients; a key is the bucket, whether the client writes, and its KMS key.
         self._stores: dict[tuple[str, bool, str | None], S3Store] = {}
-        # The time when an account must be confirmed again as the owner of a bucket, by bucket and
-        # account.
+        # By bucket and account: when the account must be confirmed as the owner again.
         self._owned: dict[tuple[str, str], float] = {}
         self._reachable: set[str] = set()  # buckets that have passed `check_bucket`
         self._version_denied: set[str] = set()  # buckets that deny access to versions
@@ -97,7 +96,7 @@ class Session:
     def client(self, purpose: str) -> S3Client:
         """Return the botocore client for a purpose (see `AwsSession.s3_client`).
 
-        Its responses to ListObjectsV2 contain the page as a `ListPage`, in the field `PARSED_PAGE`.
+        A response to ListObjectsV2 contains the page as a `ListPage`, in the field `PARSED_PAGE`.
         """
         # Either a checksum or the signature covers the body of a request.
         return self._aws.s3_client(purpose, signs_payload=not self.sends_checksums)
@@ -106,8 +105,8 @@ class Session:
     def sends_checksums(self) -> bool:
         """Whether requests contain checksums of their bodies, in headers that some servers refuse.
 
-        Without these headers, the signature covers each body, so the server still verifies it. The
-        AWS configuration can disable them (sdkref/latest/guide/feature-dataintegrity.html).
+        Otherwise, the signature covers each body, so the server still verifies the body. The AWS
+        configuration can disable the headers (sdkref/latest/guide/feature-dataintegrity.html).
         """
         return str(self._aws.settings.request_checksum_calculation).lower() != "when_required"
 
@@ -115,7 +114,7 @@ class Session:
         """From now on, send no checksums in headers, because the server does not implement them."""
         with self._lock:
             self.sends_checksums = False
-            # Only clients for writing send checksums. The others (`key[1]` is False) are kept.
+            # Only clients for writing send checksums. Clients for reading are kept.
             self._stores = {key: self._stores[key] for key in self._stores if not key[1]}
 
     def reader(self, bucket: str) -> S3Store:
@@ -192,7 +191,7 @@ class Session:
                     retry_config={"max_retries": 0},
                     credential_provider=provider,
                 )
-            except (BaseError, ValueError) as error:  # like an AWS_CA_BUNDLE without a certificate
+            except (BaseError, ValueError) as error:  # AWS_CA_BUNDLE may contain no certificate
                 raise errors.UsageError(f"s3://{bucket}: {error}") from None
             return self._stores[key]
 
@@ -206,8 +205,8 @@ class Session:
             "user_agent": "s3unzip",
         }
         if not PROXIES.isdisjoint(map(str.lower, os.environ)):
-            # Without a `proxy_url`, obstore would read these variables in its own way. So if there
-            # is no proxy, `url` itself is set as the proxy, but never used: its host is excluded.
+            # Without a `proxy_url`, obstore would read these variables in its own way. If there is
+            # no proxy for `url`, excluding the host of `url` ensures that no proxy is used.
             options["proxy_url"] = find_proxy(url) or url
             if options["proxy_url"] == url:
                 options["proxy_excludes"] = urlsplit(url).hostname or ""
@@ -215,7 +214,7 @@ class Session:
             # Saves the 3 ms for parsing the root certificates, which are not needed without TLS.
             options["allow_invalid_certificates"] = True
         certificates = self._aws.settings.ca_bundle or os.environ.get("REQUESTS_CA_BUNDLE")
-        # For indented lines in a file, botocore returns a dict. "": the default certificates.
+        # For indented lines in a file, botocore returns a dict. The text may also be empty.
         if isinstance(certificates, str) and certificates:
             try:
                 options["root_certificate"] = Path(certificates).read_bytes()
@@ -228,9 +227,8 @@ class Session:
     def confirm_owner(self, bucket: str, owner: str | None) -> None:
         """Check that the account `owner` owns `bucket`; if `owner` is None, do nothing.
 
-        The result of a check is valid for five minutes.
-
-        obstore cannot send ``x-amz-expected-bucket-owner``: its signature does not cover additional
+        The result of a check is valid for five minutes. obstore cannot send the header
+        ``x-amz-expected-bucket-owner``, because obstore's signature does not cover additional
         headers, and S3 refuses unsigned ``x-amz-`` headers.
         """
         if owner is None or self._owned.get((bucket, owner), 0.0) > time.monotonic():
@@ -250,20 +248,21 @@ class Session:
     def check_bucket(self, bucket: str) -> None:
         """Raise an error if credentials or the bucket are missing, or the endpoint is unreachable.
 
-        A bucket that passes is not checked again. Other errors are left to later requests.
+        A bucket that passes is not checked again. Later requests will report other errors.
         """
         if bucket in self._reachable or self.is_forked():  # in a fork, obstore never returns
             return
-        # No object has the key of this GET. A server that returns an object is not S3: it answers
-        # every request with a page, even a PUT. A HEAD for the bucket would require botocore.
-        answer = ServerAnswer(200, code="", message=NOT_S3)  # used if the GET returns an object
         try:
+            # There is no object with this key. A HEAD for the bucket would require botocore.
             obstore.get(self.reader(bucket), ".s3unzip-reach")
         except s3_errors() as error:
             answer = read_answer(error)
             # The certificate is not trusted, or a proxy asks for a password.
             if answer.code == UNTRUSTED or answer.status == 407:
                 raise translate_error(error, Call("GetObject", bucket)) from None
+        else:
+            # This server is not S3. It answers every request with a page, even a PUT.
+            answer = ServerAnswer(200, code="", message=NOT_S3)
         if answer.code == "NoSuchBucket":
             raise errors.NotFoundError(
                 f"s3://{bucket}: there is no such bucket; check its name, the region and the "
@@ -303,10 +302,10 @@ class Session:
         error does not allow a retry.
         """
         keys = self._aws.keys
-        if keys.failure is not None and PROVIDER in str(error):  # obstore keeps only its text
+        if keys.failure is not None and PROVIDER in str(error):  # `error` has only the text
             return keys.failure
         answer = read_answer(error)
-        # A HEAD has the action GetObject and is never pinned. Its response has no code.
+        # A HEAD has the action GetObject and is never pinned. The response to a HEAD has no code.
         may_be_head = call.action == "GetObject" and not call.pinned
         if may_be_head and answer.status in {400, 403} and not answer.code:
             error = self._repeat_as_get(call, error)
@@ -317,12 +316,12 @@ class Session:
         if answer.code in REFUSED_KEYS:
             return self._renew_keys(fault, answer.code)
         if call.action == "GetObjectVersion" and is_missing_right(answer):
-            self._version_denied.add(call.bucket)  # the next attempt specifies no version
-            return errors.ServiceFaultError(str(fault))  # allows the next attempt
+            self._version_denied.add(call.bucket)
+            return errors.ServiceFaultError(str(fault))  # allows a retry, which names no version
         if is_misplaced(answer):
+            # After `_switch_region`, `fault` allows a retry, which goes to the bucket's region.
             if self._aws.has_wrong_endpoint(answer.status) or not self._switch_region(call.bucket):
                 fault = errors.NotFoundError(f"{fault}; {self._advice}")  # a retry would not help
-            # Otherwise, `fault` allows a retry, which goes to the region of the bucket.
         elif isinstance(fault, errors.ServiceFaultError):
             fault = self._explain_fault(fault, answer, call)
         return fault
@@ -335,9 +334,10 @@ class Session:
         """
         count_request("get")
         try:
-            self.client("control").get_object(Bucket=call.bucket, Key=call.key, Range="bytes=0-0")[
-                "Body"
-            ].close()
+            response = self.client("control").get_object(
+                Bucket=call.bucket, Key=call.key, Range="bytes=0-0"
+            )
+            response["Body"].close()
         except s3_errors() as error:
             if read_answer(error).status is not None:
                 return error
@@ -354,14 +354,15 @@ class Session:
             return refusal
         keys = self._aws.keys
         try:
-            are_renewed = keys.find_new_keys(self._renewals_when_cleared)  # maybe by another thread
+            are_renewed = keys.find_new_keys(self._renewals_when_cleared)
             current = keys.current()
         except errors.S3UnzipError as failure:
             # If the keys have expired, the user needs to know why there are no new ones.
             return failure if code in EXPIRED else refusal
         if are_renewed:
             with self._lock:
-                if self._renewals_when_cleared != keys.renewals:  # else already cleared
+                # Another thread may have cleared the clients after this renewal.
+                if self._renewals_when_cleared != keys.renewals:
                     self._renewals_when_cleared = keys.renewals
                     self._stores.clear()  # these clients cache the refused keys
             return errors.ServiceFaultError(str(refusal))
@@ -373,10 +374,10 @@ class Session:
         return error_class(f"{refusal}; {current.advice}")
 
     def _switch_region(self, bucket: str) -> bool:
-        """Send later requests to the region of the bucket; return whether they may succeed.
+        """Send later requests to the region of the bucket; return whether a retry may succeed.
 
-        They may succeed if the region was found, or if the server did not respond this time. They
-        cannot succeed if the response contains no region.
+        A retry may succeed if the region was found, or if the server did not respond this time. A
+        retry cannot succeed if the response contains no region.
         """
         count_request("head")
         try:
@@ -391,15 +392,15 @@ class Session:
             with self._lock:
                 self._aws.bucket_regions[bucket] = region
                 self._stores = {key: self._stores[key] for key in self._stores if key[0] != bucket}
-        return region is not None  # even if unchanged: another thread may have set the region
+        return region is not None  # another thread may already have set the region
 
     def _explain_fault(
         self, fault: errors.ServiceFaultError, answer: ServerAnswer, call: Call
     ) -> errors.S3UnzipError:
         """Set the fault's `trouble`, which names the server; return the fault.
 
-        The server's name, or advice on the endpoint, is added to a message that does not name it.
-        Returns a permanent error instead if the program is starting and cannot reach the server.
+        If the fault's message does not name the server, add the name or advice on the endpoint. If
+        the program is starting and cannot reach the server, return a permanent error instead.
         """
         url, _ = self._aws.bucket_url(call.bucket)
         if answer.status is not None:
