@@ -136,9 +136,11 @@ def _make_keys(values: Profile, method: str, profile: str) -> Keys | None:
         profile: name of the profile, or "" for the default profile.
     """
     access_key, secret_key, token = (values.get(name, "") for name in _KEY_SETTINGS)
-    if not secret_key or not SENDABLE.fullmatch(access_key):
-        return None
-    if token and not SENDABLE.fullmatch(token):
+    if (
+        not secret_key
+        or not SENDABLE.fullmatch(access_key)
+        or (token and not SENDABLE.fullmatch(token))
+    ):
         return None
     is_fixed = method == ENVIRONMENT  # such keys do not change while the process is running
     # botocore prefers the role set in environment variables to the keys of a profile.
