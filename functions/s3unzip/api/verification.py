@@ -291,12 +291,11 @@ def _compare_all(
             raise StorageError(
                 f"{error}, and --objects already contains results: leave out --objects"
             ) from error
-    else:
-        return first, first.calls.requests
-    # The results of the first comparison are discarded, because its threads may still add some.
-    second = make_comparison()
-    second.compare(expected, any_order=True)
-    return second, first.calls.requests + second.calls.requests
+        # The results of the first comparison are discarded, because its threads may still add some.
+        second = make_comparison()
+        second.compare(expected, any_order=True)
+        return second, first.calls.requests + second.calls.requests
+    return first, first.calls.requests
 
 
 def _list_expected(request: Request, reading: Reading) -> list[_Expected]:

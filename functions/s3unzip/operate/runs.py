@@ -377,12 +377,13 @@ class DeployedRuns(RunList):
                 "resume; fix the archive or change the setting that refuses it, then upload the "
                 "archive again"
             )
-        data = json.dumps({"run": run, "failed": failed})
-        if recorded.run_or_report is None:  # no plan or report can be read
-            if state is None:
-                raise NotFoundError(f"{run}: there is no record of it; upload the archive again")
-            # The run is planned again. Its new plan contains all members, so `failed` is not used.
+        if recorded.run_or_report is not None:
+            data = json.dumps({"run": run, "failed": failed})
+        elif state is not None:
+            # The run is planned again. The new plan contains all members, so `failed` is not used.
             data = self._copy_input(execution_name(run))
+        else:
+            raise NotFoundError(f"{run}: there is no record of it; upload the archive again")
         name = execution_name(run, number + 1)
         self.ask("states:StartExecution", stateMachineArn=self._machine, name=name, input=data)
         deadline = time.monotonic() + SHOWN_SECONDS
