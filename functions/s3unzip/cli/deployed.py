@@ -105,7 +105,8 @@ def _submit_named(arguments: Arguments, runs: DeployedRuns) -> int:
         sys.stderr.write(f"nothing is queued{explanation}\n")
     if arguments.json:
         print_json(submission)
-    return int(bool(keys) and not may_queue and not arguments.dry_run)  # 1: the user declined
+    was_declined = bool(keys) and not may_queue and not arguments.dry_run
+    return int(was_declined)
 
 
 def _prepare_submission(names: Sequence[str], runs: DeployedRuns) -> tuple[Submission, list[str]]:
@@ -228,14 +229,15 @@ def _print_missing(missing: MissingArchives, env_options: str) -> None:
     `env_options` contains the options that select the environment in the printed commands.
     """
     for archive in missing.unsettled:
-        advice = f"  s3unzip resume {archive.run}{env_options}"
         if archive.state == "no run":
-            advice = ""
+            detail = ""
         elif archive.state == "not readable":
-            advice = f"  {printable(archive.message)}"
+            detail = f"  {printable(archive.message)}"
+        else:
+            detail = f"  s3unzip resume {archive.run}{env_options}"
         sys.stdout.write(
             f"{show_time(archive.put)}  {archive.state:12}  "
-            f"{show_bytes(archive.size):>9}  {printable(str(archive.source))}{advice}\n"
+            f"{show_bytes(archive.size):>9}  {printable(str(archive.source))}{detail}\n"
         )
     left_after_success = sum(archive.state == "archive left" for archive in missing.unsettled)
     counts = (

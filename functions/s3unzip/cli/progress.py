@@ -168,7 +168,7 @@ class RunDisplay(Progress):
             plan = self.plan
             phase = self._phase
             now = time.monotonic()
-            elapsed = max(now - self._phase_start, 1e-3)
+            elapsed = max(now - self._phase_start, 1e-3)  # never 0
             done = counts["extracted"] + counts["unchanged"] + counts["failed"]
             if phase == VERIFYING and done:
                 return _figures_of_verify(counts, done / elapsed)

@@ -476,7 +476,7 @@ def abort(arguments: Arguments) -> int:
     else:
         state = "it was not running"
     uploads = 0
-    if is_stopped or report is None or not report.ok:  # COMPLETED runs have no uploads
+    if is_stopped or report is None or not report.ok:  # a run that ended COMPLETED has none
         try:
             plan = records.find_plan()
             if plan is not None:
