@@ -30,17 +30,17 @@ part-missing 5 SRR A part of the split archive is missing.
 part-wrong 5 LRR A part of the split archive holds other bytes than the directory says.
 too-many-parts 5 IRR The archive has more parts than the limit allows.
 count-mismatch 6 IRR The directory does not contain the declared number of members.
-count-wrapped 6 IWW The declared number of members is modulo 65,536, without a ZIP64 record.
+count-wrapped 6 IWW Without a ZIP64 record, the number of members is declared modulo 65,536.
 cd-size 7 IRR The directory is too short for the declared number of members.
 cd-truncated 7 IRR The directory ends inside a header.
 cd-bad-signature 7 IRR A header of the directory has no signature.
 cd-trailing-bytes 7 IRR The directory has bytes after its last header.
 cd-out-of-bounds 8 IRR The directory does not fit before the end record.
 gap-before-eocd 9 IRR There are bytes between the directory and the end record.
-cd-ambiguous 10 IRR There are two directories: one is at the declared offset, one is not.
+cd-ambiguous 10 IRR There are two directories, so the archive can be read in two ways.
 stacked-archive 11 IRR Another ZIP archive precedes this one.
-offsets-ambiguous 11 IRR There is a ZIP record in bytes that the offsets do not include.
-prefix-unadjusted 12 IWW There are bytes before the archive that its offsets do not include.
+offsets-ambiguous 11 IRR There is a ZIP record in the bytes before the archive.
+prefix-unadjusted 12 IWW The offsets do not count the bytes before the archive.
 prefix-adjusted 12 IWW There are bytes before the first member.
 zip64-locator-mismatch 13 IRR The ZIP64 locator does not point to the ZIP64 end record.
 zip64-locator-missing 13 IRR The end record requires ZIP64, but there is no ZIP64 locator.
@@ -52,7 +52,7 @@ zip64-locator-gap 14 IRR There are bytes between the ZIP64 locator and the end r
 multiple-zip64-eocd 14 IRR There is a second ZIP64 end record.
 zip64-extensible-data 15 IRW The ZIP64 end record has extensible data.
 zip64-eocd-mismatch 16 IRR The end record and the ZIP64 end record disagree.
-zip64-ambiguous 16 IRR There are two directories: one with and one without the ZIP64 end record.
+zip64-ambiguous 16 IRR The end record and a ZIP64 end record locate different directories.
 zip64-extra-missing 17 IMM The header needs a ZIP64 field for a size, but has none.
 zip64-extra-duplicate 17 IMM The header has two ZIP64 fields.
 zip64-extra-malformed 17 IMM The ZIP64 field is too short for its values.
@@ -101,7 +101,7 @@ name-empty-component-normalised 33 KWW An empty segment of the name was dropped.
 dir-is-root 33 KWW A directory is the destination folder itself, so no folder is created.
 key-too-long 34 KMM The key is longer than S3 allows.
 name-s3-special 35 KWW Some S3 clients cannot address the key.
-name-reserved 35 KMM The key is that of the completion marker or of the archive.
+name-reserved 35 KMM The completion marker or the archive has the same key.
 name-trailing-space-dot 35 KWW A name segment begins with a space, or ends with a space or a dot.
 encrypted 36 IMM The member is encrypted.
 encrypted-directory 36 IRR The central directory is encrypted, which is not supported.
@@ -216,12 +216,12 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     names of all of them.
 
     Reading a directory needs at most about 300 bytes of memory for each member, plus `names_size`,
-    plus twice `folder_memory`, regardless of the names and of the number of failed members: at most
-    10,000 failed members keep a message, and the others keep only a code. `names_size` limits the
-    total length of all names in UTF-8. A name that cannot be a key is cut, and only its remaining
-    part counts. `folder_memory` limits the memory for comparing keys with folders, and directories
-    with each other. If this memory is used up, a clash might be counted twice, and a directory that
-    is listed twice might not be noticed.
+    plus twice `folder_memory`. Failed members need no more memory: at most 10,000 failed members
+    keep a message, and the others keep only a code. `names_size` limits the total length of all
+    names in UTF-8. A name that cannot be a key is cut, and only the remaining part counts.
+    `folder_memory` limits the memory for comparing keys with folders, and directories with each
+    other. If this memory is used up, a clash might be counted twice, and a directory that is listed
+    twice might not be noticed.
     """
 
     members: int = 10_000_000
@@ -239,12 +239,12 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
 class Policy(Struct, frozen=True):
     """The effects of findings, and the limits.
 
-    If `lenient` is True, the checks that are a matter of choice only produce warnings: a backslash
-    becomes a slash, trailing bytes are ignored, and a symbolic link is written as a file that
-    contains the path of its target. `encoding` is the encoding of names that are not ASCII and do
-    not declare UTF-8. Without an encoding, such a name is read as UTF-8 if it is valid UTF-8, and
-    as cp437 otherwise. `password` decrypts encrypted members; without a password, such members
-    fail. The password is left out of `repr`, so it does not appear in any log.
+    If `lenient` is True, some findings only cause warnings: for example, a backslash becomes a
+    slash, trailing bytes are ignored, and a symbolic link is written as a file that contains the
+    path of its target. `encoding` is the encoding of names that are not ASCII and do not declare
+    UTF-8. Without an encoding, such a name is read as UTF-8 if it is valid UTF-8, and as cp437
+    otherwise. `password` decrypts encrypted members; without a password, such members fail. The
+    password is left out of `repr`, so it does not appear in any log.
     """
 
     lenient: bool = False
