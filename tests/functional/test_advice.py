@@ -431,7 +431,7 @@ def test_a_member_does_not_overwrite_its_archive(
 def test_a_member_without_a_name(shop: Shop) -> None:
     """7-Zip and Perl write one from standard input; no tool renames it."""
     shop.program.add("a.zip", Entry("", b"content"))
-    shop.program.run("test", "a.zip").ends(1).prints("with 7-Zip, which names it after")
+    shop.program.run("test", "a.zip").ends(1).prints("with 7-Zip, which names this member after")
 
 
 @pytest.mark.parametrize("code", [code for code, names in NAMED.items() if names])
