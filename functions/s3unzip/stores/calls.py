@@ -145,9 +145,9 @@ class Calls:
         """Return the result of `call`; retry while the budget lasts.
 
         The budget limits the duration of an outage, which begins with the first fault after a
-        success. Faults are tracked for this call, for calls of its kind, and for all calls to the
-        store. The time spent in failing calls counts: a store that does not respond uses up the
-        budget as fast as a store that refuses each call.
+        success. Faults are tracked for this call, unless it is throttled, for calls of its kind,
+        and for all calls to the store. The time spent in failing calls counts: a store that does
+        not respond uses up the budget as fast as a store that refuses each call.
 
         Args:
             kind: kind of request to count.
@@ -347,14 +347,15 @@ class Calls:
     ) -> float:
         """Count a failed attempt; return the Unix time at which the outage began.
 
-        The outage began when the store or this call began to fail, whichever was earlier.
+        The outage began when the store or this call began to fail, whichever was earlier. If this
+        call is throttled, only the store counts, which works while other calls succeed.
         """
-        if isinstance(fault, ThrottledError):
-            self.count("throttled")
         now = self._clock.now()
         outage_start = self._faults.note_fault(*request, fault, now, progress.began)
-        if progress.first_fault is None:
-            progress.first_fault = now
+        if isinstance(fault, ThrottledError):
+            self.count("throttled")
+            return outage_start
+        progress.first_fault = progress.first_fault or now
         return min(outage_start, progress.first_fault)
 
 
@@ -385,8 +386,7 @@ def read_until_fault(chunks: Iterator[Buffer]) -> bytes:
     """Return a body, or the bytes that arrived before a fault.
 
     Raises:
-        ServiceFaultError: the body was slower than `MIN_RATE` when it was cut short, or
-            when `TAIL_SECONDS` had passed.
+        ServiceFaultError: the body was slower than `MIN_RATE` at the fault, or at `TAIL_SECONDS`.
     """
     began = time.monotonic()
     body = bytearray()

@@ -229,19 +229,26 @@ def test_calls_that_wait_for_their_place_do_not_begin_when_the_budget_is_spent(
     assert Calls(clock, 25.0, 4, faults=faults).paced("put", lambda: 1) == 1
 
 
+@pytest.mark.parametrize(
+    ("fault", "fails"),
+    [(ServiceFaultError, pytest.raises(ServiceFaultError)), (ThrottledError, nullcontext())],
+)
 def test_a_call_that_always_fails_ends_although_others_succeed(
-    clock: ManualClock, calls: Calls
+    clock: ManualClock,
+    calls: Calls,
+    fault: type[ServiceFaultError],
+    fails: AbstractContextManager[object],
 ) -> None:
-    """The budget is of each call, too."""
-    failing = Faults(clock, 10_000)
+    """The budget is of each call, too; a store that throttles a call for long still works."""
+    failing = Faults(clock, 100, fault=fault)
 
     def fail_beside_others() -> str:
         calls.run("put", lambda: 1)
         return failing()
 
-    with pytest.raises(ServiceFaultError):
+    with fails:
         calls.run("put", fail_beside_others)
-    assert clock.slept <= 60.0
+    assert (clock.slept <= 60.0) == (fault is ServiceFaultError)
 
 
 def test_only_throttling_is_counted_as_throttled(clock: ManualClock, calls: Calls) -> None:
