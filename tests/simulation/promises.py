@@ -124,12 +124,18 @@ class Promises:
     def archive_deleted(self, etag: str) -> None:
         facts = self.versions[etag]
         self.deleted.append(facts)
-        whole = COMPLETED in self._verdicts(facts)
-        self.must(whole, "after-success: only the archive of a COMPLETED run is deleted", etag)
+        self.must(
+            COMPLETED in self._verdicts(facts),
+            "after-success: only the archive of a COMPLETED run is deleted",
+            etag,
+        )
         for member in facts.members:
             there = self.objects.get(member.key, NOTHING)
-            kept = there.body == member.body or there.run is not None
-            self.must(kept, "after-success: every member is in the destination", member.key)
+            self.must(
+                there.body == member.body or there.run is not None,
+                "after-success: every member is in the destination",
+                member.key,
+            )
 
     # What functions do
 
@@ -141,8 +147,11 @@ class Promises:
 
     def task_failed(self, attempt: Attempt, error: str) -> None:
         state = self._run(attempt.run)
-        told = state.stopped or state.stops > attempt.stops or error not in STOPS_RUN
-        self.must(told, "at the first such fault the task writes stop.json", error)
+        self.must(
+            state.stopped or state.stops > attempt.stops or error not in STOPS_RUN,
+            "at the first such fault the task writes stop.json",
+            error,
+        )
 
     def object_visible(self, key: str, body: bytes, etag: str, run: str, attempt: object) -> None:
         state = self._run(run)
@@ -154,8 +163,11 @@ class Promises:
             # A record may be damaged between the beginning of the attempt and its reading.
             on_record = attempt.finished & state.outcomes.get(attempt.task, {}).keys()
             self.must(key not in on_record, "members on record are not written again", key)
-            free = not attempt.stopped or attempt.stops != state.stops
-            self.must(free, "while stop.json is there, no task begins", key)
+            self.must(
+                not attempt.stopped or attempt.stops != state.stops,
+                "while stop.json is there, no task begins",
+                key,
+            )
         self.must(self.rule != NEVER or key not in self.objects, "never writes only new keys", key)
         state.written[key] += 1
         self.objects[key] = Written(body, run)
@@ -248,9 +260,11 @@ class Promises:
             there.body == each.body for one in fits for each in one.members if each.key == key
         )
         self.must(same, "the object of an outcome is there, and right", (key, status))
-        # What follows a newer archive compares, too.
-        compares = self.rule != OVERWRITE or self.replaced
-        self.must(compares or status != UNCHANGED, "overwrite writes every member", key)
+        self.must(  # what follows a newer archive compares, too
+            self.rule != OVERWRITE or self.replaced or status != UNCHANGED,
+            "overwrite writes every member",
+            key,
+        )
 
     def _may_fail(self, member: MemberFacts) -> bool:
         """Say whether the documents let this member fail."""
@@ -319,8 +333,11 @@ class Promises:
         self.must(EVENT_TITLES[verdict] == title, "events.md: detail-type and verdict", title)
         names = ("verdict", EXTRACTED, UNCHANGED, FAILED)
         said = [[one.get(name, 0) for name in names] for one in state.reports + state.lost]
-        same = [detail[name] for name in names] in said
-        self.must(same, "events.md: the event says what the report says", detail)
+        self.must(
+            [detail[name] for name in names] in said,
+            "events.md: the event says what the report says",
+            detail,
+        )
         state.told.append(verdict)
 
     # When all is quiet
@@ -336,10 +353,9 @@ class Promises:
 
     def check_ids(self, letters: set[str]) -> None:
         """Nothing happens any more: each archive has a report of its own, or is among `letters`."""
-        reported = [one.reports[-1]["source"] for one in self.runs.values() if one.reports]
-        told = letters.union(source["key"] for source in reported)
+        reported = {run.reports[-1]["source"]["key"] for run in self.runs.values() if run.reports}
         for key in self.current:
-            self.must(key in told, "run-files.md: an equal id is an error", key)
+            self.must(key in reported | letters, "run-files.md: an equal id is an error", key)
 
     def check_end(
         self,
@@ -378,8 +394,11 @@ class Promises:
             there = self.objects.get(member.key, NOTHING)
             # An older run of less than a second in the intake function does not look again.
             is_brief = there.run not in {None, *self.executed} and self._run(str(there.run)).brief
-            fits = there.body == member.body or is_brief or not member.right
-            self.must(fits, "the newest archive's members lie there", member.key)
+            self.must(
+                there.body == member.body or is_brief or not member.right,
+                "the newest archive's members lie there",
+                member.key,
+            )
 
     def _check_run(self, run: str, state: RunState, *, calm: bool) -> None:
         current = any(one in self._wanted() for one in state.versions)

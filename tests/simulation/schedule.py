@@ -207,12 +207,16 @@ def check_end(world: World, services: Services) -> None:
         upload: pending.facts.metadata["s3unzip-run"]
         for upload, pending in world.members.pending.items()
     }
-    alone = ("abort", "lose the answer", "delay")
-    world.promises.outlived = any(one.startswith(alone) for one in world.faults.injected)
-    vain = ("throttle", "refuse", "busy")  # all else may repeat work
-    calm = all(one.startswith(vain) for one in world.faults.injected)
+    world.promises.outlived = any(
+        fault.startswith(("abort", "lose the answer", "delay")) for fault in world.faults.injected
+    )
     world.promises.check_end(
-        world.members.bodies, uploads, calm=calm, unfollowed=services.is_unfollowed()
+        world.members.bodies,
+        uploads,
+        calm=all(  # all other faults may repeat work
+            fault.startswith(("throttle", "refuse", "busy")) for fault in world.faults.injected
+        ),
+        unfollowed=services.is_unfollowed(),
     )
 
 
@@ -301,10 +305,11 @@ def _run_to_the_end(world: World, services: Services, kind: int) -> None:
     promises.mended = kind != LEFT
     promises.equal_ids = kind == EQUAL
     scheduler.run()
-    executions = any(services.failed().values())
     if kind != DAMAGED and not promises.violations:
-        seen = executions or services.dead_letters or services.undelivered
-        promises.check_visible(visible=bool(seen))
+        promises.check_visible(
+            visible=any(services.failed().values())
+            or bool(services.dead_letters or services.undelivered)
+        )
     if promises.mended:
         _mend(world, services)
     if kind == DAMAGED and not promises.violations:
@@ -373,21 +378,26 @@ def deployed(
 
 
 def _forget() -> None:
-    worker, client = environment.load_config, environment.open_client
-    for cached in (worker, client, environment._open_session, extract._read_run):
+    for cached in (
+        environment.load_config,
+        environment.open_client,
+        environment._open_session,
+        extract._read_run,
+    ):
         cached.cache_clear()
 
 
 def _describe(seed: int, error: Exception, world: World, rule: str, recipes: list[Recipe]) -> str:
     without = ",".join(map(str, sorted(world.faults.skipped)))
-    lines = [
-        f"seed {seed}: {error}",
-        f"replay: make simulate SEED={seed}" + f" WITHOUT={without}" * bool(without),
-        f"on_conflict {rule}; archives: {recipes}",
-        f"faults: {', '.join(world.faults.injected) or 'none'}",
-        *(f"  {line}" for line in world.trace),
-    ]
-    return "\n".join(lines)
+    return "\n".join(
+        [
+            f"seed {seed}: {error}",
+            f"replay: make simulate SEED={seed}" + f" WITHOUT={without}" * bool(without),
+            f"on_conflict {rule}; archives: {recipes}",
+            f"faults: {', '.join(world.faults.injected) or 'none'}",
+            *(f"  {line}" for line in world.trace),
+        ]
+    )
 
 
 PLAIN = 1  # the kind of schedules with nothing special

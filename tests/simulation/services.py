@@ -87,8 +87,11 @@ def invoke(world: World, name: str, event: Json) -> Json:
         if not ended.is_set():
             errors.append("Sandbox.Timedout")
             world.note(f"{name}: killed at its limit")
-            slow = any(one.startswith(Fault.DELAY) for one in world.faults.injected)
-            world.promises.must(slow, "near its limit a worker stops", name)
+            world.promises.must(
+                any(fault.startswith(Fault.DELAY) for fault in world.faults.injected),
+                "near its limit a worker stops",
+                name,
+            )
             world.scheduler.kill(process)
             ended.set()
 
@@ -359,13 +362,14 @@ class Services:
     # What boto3 gives the functions
 
     def client(self, service: str, config: object = None, **more: object) -> Any:
-        errors = {"ExecutionAlreadyExists": TakenError, "ExecutionDoesNotExist": UnknownError}
         return {
             "sqs": SimpleNamespace(change_message_visibility=self._change_visibility),
             "stepfunctions": SimpleNamespace(
                 start_execution=self._start_execution,
                 describe_execution=self._describe_execution,
-                exceptions=SimpleNamespace(**errors),
+                exceptions=SimpleNamespace(
+                    ExecutionAlreadyExists=TakenError, ExecutionDoesNotExist=UnknownError
+                ),
             ),
             "events": SimpleNamespace(
                 put_events=self._put_events, meta=SimpleNamespace(partition="aws")

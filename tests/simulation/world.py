@@ -115,9 +115,10 @@ class SimulatedDestination(Simulated):
         if name in {"put", "complete_upload"}:
             key = given[0] if name == "put" else given[0].key
             stored = world.members.objects[key]
-            run = stored.facts.metadata["s3unzip-run"]
             world.promises.object_visible(
-                key, stored.body, stored.etag, run, current().process.attempt
+                *(key, stored.body, stored.etag),
+                run=stored.facts.metadata["s3unzip-run"],
+                attempt=current().process.attempt,
             )
 
 
