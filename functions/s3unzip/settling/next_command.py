@@ -79,20 +79,20 @@ def _command_after_failures(
     """
     codes = report.reasons.keys()
     options = environment_options(environment, connections)
-    retry: str | None = f"s3unzip resume {report.run} --failed{options}"
+    retry_command: str | None = f"s3unzip resume {report.run} --failed{options}"
     # In an environment, the password is read from a secret. An option can set the password only on
     # this machine.
     if "encrypted" in codes and not (report.options.password_ref or environment):
         # The plan refused encrypted members, because it had no password. `resume` does not plan.
-        retry = repeat_command(report, connections, PASSWORD)
+        retry_command = repeat_command(report, connections, PASSWORD)
     elif codes & MAY_HAVE_WRONG_PASSWORD and not environment:
-        retry = f"{retry} {PASSWORD}"
+        retry_command = f"{retry_command} {PASSWORD}"
     elif not codes & RETRYABLE:
-        retry = None
+        retry_command = None
     # At most `FAILURES_SHOWN` members are shown for each reason.
-    if retry is None and max(report.reasons.values(), default=0) > FAILURES_SHOWN:
+    if retry_command is None and max(report.reasons.values(), default=0) > FAILURES_SHOWN:
         return f"s3unzip show {report.run} --failures{options}"
-    return retry
+    return retry_command
 
 
 def repeat_command(

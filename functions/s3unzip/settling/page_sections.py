@@ -69,8 +69,9 @@ def facts(report: Report, cost: Cost | None) -> Markup:
     tiles = [*_member_tiles(report), *_time_tiles(report), *_amount_tiles(report)]
     if cost is not None:
         tiles.append(_cost_tile(report, cost))
-    columns = max(len(tiles), 3)  # one or two tiles do not fill the row
-    if len(tiles) > 5:  # two rows; the second can be one tile shorter
+    # Up to five tiles are in one row, and more in two. A row has room for at least three tiles.
+    columns = max(len(tiles), 3)
+    if len(tiles) > 5:
         columns = (len(tiles) + 1) // 2
     return element("dl", {"id": "facts", "class": f"facts columns-{columns}"}, *tiles)
 
@@ -141,8 +142,8 @@ def _time_tiles(report: Report) -> Iterator[Markup]:
     members = report.extracted + report.unchanged
     # A rate would mislead if the run had one member, or waited for most of its duration. A rate
     # below one member a second would be shown as 0.
-    has_worked = report.plan_seconds + report.task_seconds > seconds / 2
-    if members > 1 and 0 < seconds <= members and has_worked:
+    was_busy = report.plan_seconds + report.task_seconds > seconds / 2
+    if members > 1 and 0 < seconds <= members and was_busy:
         rate = figure(f"{members / seconds:,.0f}") + element("small", {}, figure(" members/s"))
         yield _tile("Rate", Markup(rate), f"{show_bytes(report.bytes_out / seconds)}/s written")
 

@@ -300,11 +300,11 @@ def _plan_source_action(run: Run, report: Report) -> SourceResult | None:
         return None
     if run.pin.parts:
         obstacle = f"it is split into {len(run.pin.parts)} files: delete, move or tag them yourself"
-    # An archive that contains only folders has no member to extract, which is not an obstacle.
     elif report.members > report.directories and report.extracted + report.unchanged == 0:
+        # An archive that contains only folders has no member to extract, which is not an obstacle.
         obstacle = "none of its members was extracted"
-    # A lenient run leaves out all but the last of the members that have the same key.
     elif rule.action is SourceAction.DELETE and report.excluded:
+        # A lenient run leaves out all but the last of the members that have the same key.
         obstacle = f"the run left out {show_count(report.excluded, 'member')} of the archive"
     else:
         return SourceResult(rule.action, SourceState.PENDING)
