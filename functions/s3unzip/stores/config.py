@@ -200,11 +200,25 @@ def check_endpoint(url: str, name: str = "--endpoint-url") -> None:
 
     obstore panics on some of the URLs that this function refuses.
     """
+    if not _is_endpoint(url) or re.search(r"[?#<>`\s\x00-\x1f\x7f]", url):
+        refusal = "not a URL that begins with http:// or https://"
+        almost_valid = _ALMOST_ENDPOINT.fullmatch(url)
+        if almost_valid and "@" not in url:  # the example must not contain a password
+            if almost_valid["query"]:
+                refusal += " and has no query"
+            refusal += f", like {almost_valid['scheme'] or 'http'}://{almost_valid['server']}"
+        elif url.startswith(("http://", "https://")):
+            refusal += ", with a valid host and port"
+        shown_url = re.sub("(?s).*@", "...@", url)  # without the user and the password
+        raise UsageError(f"{name} {shown_url}: {refusal}")
+
+
+def _is_endpoint(url: str) -> bool:
     import socket  # noqa: PLC0415 - most commands have no endpoint
 
     try:
         parts = urlsplit(url)
-        is_valid = (
+        return bool(
             parts.scheme in {"http", "https"}
             and parts.hostname
             and re.fullmatch(r"[a-z0-9._:-]+", parts.hostname)
@@ -224,18 +238,7 @@ def check_endpoint(url: str, name: str = "--endpoint-url") -> None:
             and "@" not in parts.path
         )
     except (OSError, ValueError):  # a malformed port, IP address or Punycode
-        is_valid = False
-    if not is_valid or re.search(r"[?#<>`\s\x00-\x1f\x7f]", url):
-        refusal = "not a URL that begins with http:// or https://"
-        almost_valid = _ALMOST_ENDPOINT.fullmatch(url)
-        if almost_valid and "@" not in url:  # the example must not contain a password
-            if almost_valid["query"]:
-                refusal += " and has no query"
-            refusal += f", like {almost_valid['scheme'] or 'http'}://{almost_valid['server']}"
-        elif url.startswith(("http://", "https://")):
-            refusal += ", with a valid host and port"
-        shown_url = re.sub("(?s).*@", "...@", url)  # without the user and the password
-        raise UsageError(f"{name} {shown_url}: {refusal}")
+        return False
 
 
 def runs_home() -> Location:
@@ -254,8 +257,6 @@ def runs_home() -> Location:
 
 def find_proxy(url: str) -> str | None:
     """Return the URL of the proxy for `url`, from environment variables such as ``HTTPS_PROXY``.
-
-    The proxy's URL may contain a password.
 
     Raises:
         UsageError: the proxy's URL is not valid. obstore would ignore an invalid URL, and the

@@ -255,17 +255,19 @@ class FolderDestination(Destination):
         self._write(probe, b"", {})
         self._unlink(probe)
         for warning, (ending, other_ending, ignored) in COLLISIONS.items():
-            if warning in warnings:
-                self._write(probe + ending, b"", {})
-                is_one_file = os.path.lexists(probe + other_ending)
-                self._unlink(probe + ending)
-                if is_one_file:
-                    raise errors.StorageError(
-                        f"{self.root}: this disk ignores {ignored}, so members whose names "
-                        "differ only in that would replace each other: use another disk, --exclude "
-                        "all but one of them, or give --lenient to keep the last (not with "
-                        "--after-success delete)"
-                    )
+            if warning in warnings and self._is_one_file(probe + ending, probe + other_ending):
+                raise errors.StorageError(
+                    f"{self.root}: this disk ignores {ignored}, so members whose names differ only "
+                    "in that would replace each other: use another disk, --exclude all but one of "
+                    "them, or give --lenient to keep the last (not with --after-success delete)"
+                )
+
+    def _is_one_file(self, key: str, other_key: str) -> bool:
+        """Return whether two keys lead to the same file on this disk."""
+        self._write(key, b"", {})
+        is_one_file = os.path.lexists(other_key)
+        self._unlink(key)
+        return is_one_file
 
     def release(self) -> None:
         self._folders.close()

@@ -298,9 +298,10 @@ class S3Source(Source):
             action = "DeleteObject"
             if self._session.accepts_if_match:
                 request["IfMatch"] = pin.etag
-        call = Call(action, location.bucket, location.key, conditional=True)
         try:
-            with self._session.explaining(call):
+            with self._session.explaining(
+                Call(action, location.bucket, location.key, conditional=True)
+            ):
                 self._session.client("control").delete_object(**request)
         except errors.NotFoundError:  # another attempt may have deleted the archive
             return
@@ -331,15 +332,17 @@ class S3Source(Source):
             return
         request["Tagging"] = {"TagSet": [{"Key": key, "Value": new[key]} for key in new]}
         count_request("put")
-        call = Call("PutObjectVersionTagging", location.bucket, location.key, pinned=True)
-        with self._session.explaining(call):
+        with self._session.explaining(
+            Call("PutObjectVersionTagging", location.bucket, location.key, pinned=True)
+        ):
             self._session.client("control").put_object_tagging(**request)
 
     def tags(self, location: Location, pin: Pin) -> dict[str, str]:
         version, request = _version_request(location, pin)
         # The permission is s3:GetObjectTagging or s3:GetObjectVersionTagging.
-        call = Call(f"{get_action(version)}Tagging", location.bucket, location.key, pinned=True)
-        with self._session.explaining(call):
+        with self._session.explaining(
+            Call(f"{get_action(version)}Tagging", location.bucket, location.key, pinned=True)
+        ):
             answer = self._session.client("control").get_object_tagging(**request)
         return {tag.get("Key", ""): tag.get("Value", "") for tag in answer.get("TagSet", ())}
 
