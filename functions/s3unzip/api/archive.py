@@ -87,9 +87,9 @@ class ArchiveMember(Struct, frozen=True):
     def stream(self) -> Generator[bytes, None, None]:
         """Yield the content in pieces of at most 1 MiB.
 
-        If the member is refused, this call raises the error, not the iteration. The size and the
-        CRC-32 are checked after the last piece. Do not use the content until the iteration has
-        finished without an error.
+        If the member is refused, the error is raised by this call, not during the iteration. The
+        size and the CRC-32 are checked after the last piece. Do not use the content until the
+        iteration has finished without an error.
 
         Raises:
             MemberError, SourceChangedError, StorageError, ServiceFaultError: as for `read`.
@@ -428,7 +428,8 @@ class Archive(Mapping[str, ArchiveMember]):
         if check == "last":
             return io.BufferedReader(_MemberFile(content))
         with explaining("TMPDIR, the folder for temporary files"), ExitStack() as stack:
-            # `gzip.GzipFile` adopts the mode of the file: with "w+b", the default, it would write.
+            # `gzip.GzipFile` adopts the mode of the file. With the default mode, "w+b", `GzipFile`
+            # would write.
             file = stack.enter_context(tempfile.SpooledTemporaryFile(HELD_BYTES, "r+b"))
             for chunk in content:  # `writelines` would check the limit only at the end
                 file.write(chunk)
@@ -481,7 +482,7 @@ class Archive(Mapping[str, ArchiveMember]):
         self._index.warnings.update(close_member(member, opened, descriptor))
 
     def _reader(self, member: Member) -> Callable[[ByteRange], bytes]:
-        """Return a function that reads ranges of a member; all of a small member is read here."""
+        """Return a function that reads ranges of a member; this call already reads a small one."""
         whole = ByteRange(member.offset, member.stop)
         # Each member has its own `Calls`, because a `Calls` with a spent budget never retries.
         read = partial(self._context.calls().read, self._pinned)

@@ -57,7 +57,7 @@ from s3unzip.stores.open import OpenedStores
 from s3unzip.stores.ports import Clock, StoredObject
 from s3unzip.zip import Limits
 
-_ARCHIVE = re.compile(r"\.zip(\.0{2,}1)?\Z", re.IGNORECASE)  # ".zip.001" is a first piece
+_ARCHIVE = re.compile(r"\.zip(\.0{2,}1)?\Z", re.IGNORECASE)  # also a first part, ".zip.001"
 
 
 def extract(  # noqa: PLR0913 - options of a public function
@@ -277,7 +277,7 @@ def open_sources(config: StoreConfig) -> Stores:
     """Return stores that can list archives.
 
     Only a destination can list keys. Therefore the destinations of these stores have the settings
-    of the sources: a setting that is None for a destination is the same as for a source.
+    of the sources. If a setting of a destination is None, the setting of the source is used.
     """
     return OpenedStores(
         replace(

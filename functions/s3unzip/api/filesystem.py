@@ -33,7 +33,7 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
     Refused members do not appear as files.
 
     Args:
-        fo: the archive: a path, an ``s3://``, ``http://`` or ``https://`` URL, another
+        fo: the archive, as a path, an ``s3://``, ``http://`` or ``https://`` URL, another
             URL that fsspec can open, the result of `fsspec.open`, or a seekable binary file.
         target_protocol: the file system of `fo` in a chained URL.
         target_options: options of that file system; for files, S3 and the web, arguments of

@@ -68,10 +68,11 @@ def at_endpoint(
     try:
         config = msgspec.convert(
             # The conversion to builtins and back checks the types of all settings. The URL may be
-            # an instance of a class from another library, such as pydantic.
+            # an instance of a class from another library, such as pydantic. Bytes are not converted
+            # to text, so they are refused.
             msgspec.to_builtins(
                 replace(config, endpoint_url=endpoint_url or config.endpoint_url),
-                builtin_types=(bytes, bytearray, memoryview),  # not made text, so refused
+                builtin_types=(bytes, bytearray, memoryview),
                 enc_hook=str,
             ),
             StoreConfig,

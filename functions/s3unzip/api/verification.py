@@ -301,7 +301,7 @@ def _compare_all(
 def _list_expected(request: Request, reading: Reading) -> list[_Expected]:
     """Return the objects that may exist, sorted by key in UTF-8 order.
 
-    These are the objects of all members, and the marker. Only the objects of the selected members
+    The objects of all members and the marker may exist. Only the objects of the selected members
     must exist. `is_wrapped` is False for a gzip file, because the compressed size determines the
     size of the file.
     """
@@ -366,7 +366,7 @@ class _ObjectComparison:
         return tuple(sorted(self._differences, key=lambda each: (kinds.index(each.kind), each.key)))
 
     def _add(self, differences: Sequence[Difference], equal: Mapping[str, Proof]) -> None:
-        """Add differences; add equal objects, which are keys with their proofs."""
+        """Add differences and equal objects; `equal` maps keys to proofs."""
         with self._lock:
             for difference in differences:
                 self.difference_counts[difference.kind] += 1
@@ -399,8 +399,8 @@ class _ObjectComparison:
         # An archive without members has one range, which contains only extra objects.
         first_indices = range(0, max(1, len(expected)), size)
         first_keys = (expected[index].key for index in first_indices[1:])
-        # All listed keys begin with the prefix. They sort after the first bound, which is empty,
-        # and before the last bound.
+        # The first bound, "", sorts before all keys with the prefix. The last bound sorts after all
+        # of them.
         key_bounds = ["", *first_keys, self._prefix + BEYOND]
         ranges = (
             partial(
@@ -429,7 +429,8 @@ class _ObjectComparison:
             try:
                 job()
             except S3UnzipError:
-                # End the other jobs now: `map_ahead` raises this error only after the earlier jobs.
+                # End the other jobs now: `map_ahead` raises this error only after the earlier jobs
+                # have ended.
                 self.calls.end()
                 raise
 
@@ -447,8 +448,8 @@ class _ObjectComparison:
         """Compare the members with the objects whose keys are in [`start`, `stop`)."""
         unlisted = {member.key: member for member in members}
         # Unlike `unlisted`, this set does not shrink, because a member may be listed twice. An
-        # extra key that is listed twice counts twice, because extra keys are not collected: there
-        # may be too many.
+        # extra key that is listed twice counts twice, because there may be too many extra keys to
+        # remember.
         not_extra = {stop, *unlisted}  # `stop` may be listed, but belongs to the next range
         for page in list_pages(
             self._destination, self._prefix, partial(self.calls.paced, "list"), start, last=stop
@@ -467,7 +468,7 @@ class _ObjectComparison:
             )
             pairs: list[tuple[_Expected, StoredObject]] = []
             for listed in page.objects:
-                member = unlisted.pop(listed.key, None)  # None: an extra key, or listed before
+                member = unlisted.pop(listed.key, None)  # None if extra, or listed before
                 if member is not None and member.is_selected:
                     pairs.append((member, listed))
             self._compare_page(pairs)
@@ -651,7 +652,7 @@ def read_written(
     for records in runs:
         try:
             plan = records.find_plan()
-            # A small run has no plan, only a report. A plan and a report contain the destination.
+            # A small run has no plan, but the report also contains the destination.
             run_or_report = plan.run if plan is not None else records.find_report()
             if run_or_report is not None and run_or_report.destination.bucket == destination.bucket:
                 written.add_run(records)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from s3unzip.operate.runs import DeployedRuns
 
 S3_ENDPOINT_VARIABLE = "AWS_ENDPOINT_URL_S3"
-# If its value is "true", environment variables for endpoints are ignored.
+# If this variable is "true", environment variables for endpoints are ignored.
 IGNORE_VARIABLE = "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"
 PASSWORD_VARIABLE = "S3UNZIP_PASSWORD"  # noqa: S105 - the name of an environment variable
 TUNING_VARIABLE = "S3UNZIP_TUNING"

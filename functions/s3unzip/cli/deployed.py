@@ -147,7 +147,7 @@ def _print_submission(submission: Submission) -> None:
 
 
 def _may_start(verb: str, arguments: Arguments, *, count: int, dollars: float) -> bool:
-    """Return whether `count` archives may start; ask the user unless an option decides.
+    """Return whether the runs of `count` archives may start; ask the user if no option decides.
 
     Raises:
         UsageError: the estimate is above ``--max-cost``.

@@ -204,8 +204,8 @@ def _read_current_report(records: RunRecords, state: str) -> Report | None:
         report = records.read_report()
     except NotFoundError:
         return None
-    # If a run has a report and is still RUNNING, the run was resumed. The report of a rejection is
-    # an exception, because it is written shortly before the state changes.
+    # If a run has a report and is still RUNNING, the run was resumed. But the report of a rejection
+    # is written shortly before the state changes.
     if state == RUNNING and report.verdict is not Verdict.REJECTED:
         return None
     return report
@@ -476,7 +476,7 @@ def abort(arguments: Arguments) -> int:
     else:
         state = "it was not running"
     uploads = 0
-    if is_stopped or report is None or not report.ok:  # a run that ended COMPLETED has none
+    if is_stopped or report is None or not report.ok:  # COMPLETED runs have no uploads
         try:
             plan = records.find_plan()
             if plan is not None:
@@ -583,8 +583,8 @@ def _raise_if_overdue(
 ) -> None:
     """Raise `NotFoundError` if the report of an ended run should already exist."""
     limit = REPORT_SECONDS  # the report of a failed execution is written after the execution
-    # A run on this machine is also `ENDED` between its plan and its first task, so it may still
-    # begin. A successful execution wrote the report before it ended.
+    # A run on this machine is also `ENDED` between its plan and its first task, so the run may
+    # still begin. A successful execution wrote the report before it ended.
     if state in {ENDED, SUCCEEDED}:
         limit = BEGIN_SECONDS
     if seconds_since_end > limit:

@@ -221,7 +221,7 @@ class Stopping:
     def _stop(self, number: int, _frame: FrameType | None) -> None:
         """Raise `KeyboardInterrupt`; start a timer that raises it again if Python discards it."""
         self._number = number
-        if signal.SIGALRM not in self._handlers:  # the first signal: keep what is replaced
+        if signal.SIGALRM not in self._handlers:  # the first signal
             self._replaced_timer = signal.getitimer(signal.ITIMER_REAL)
             self._handlers[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._raise_again)
         signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS, AGAIN_SECONDS)
@@ -229,7 +229,8 @@ class Stopping:
 
     def _raise_again(self, _number: int, _frame: FrameType | None) -> None:
         if not _is_being_handled():
-            raise KeyboardInterrupt  # if Python discards this exception, the timer calls again
+            # If Python discards this exception, the timer calls this method again.
+            raise KeyboardInterrupt
         signal.setitimer(signal.ITIMER_REAL, 0.0)
 
 

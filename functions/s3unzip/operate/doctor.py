@@ -233,7 +233,7 @@ def check_trigger(runs: DeployedRuns) -> Answer:
 
 
 def check_machine(runs: DeployedRuns) -> Answer:
-    """Does the state machine exist? Most environments extract the canary without one."""
+    """Does the state machine exist? The canary is usually extracted without a state machine."""
     status = runs.ask(
         "states:DescribeStateMachine", "status", stateMachineArn=runs.outputs["StateMachineArn"]
     )

@@ -48,7 +48,7 @@ from s3unzip.stores.s3.botocore_clients import let_requester_pay, translate_clie
 from s3unzip.stores.s3.session import Session
 from s3unzip.version import __version__
 
-PAYER_OUTPUT = "IngestPayer"  # the stack has this output if it pays for the requests
+PAYER_OUTPUT = "IngestPayer"  # the output of a stack that pays for the requests
 # Maximum time until DescribeExecution shows that an execution has been started or stopped.
 SHOWN_SECONDS = 60.0
 # The IAM actions of the operations whose actions have other names.
@@ -249,7 +249,7 @@ class DeployedRuns(RunList):
             ) from None
 
     def connections(self, run: str) -> StoreConfig:  # noqa: ARG002 - the same for all runs
-        """Return the options with which commands reach the stores; recorded options are unused."""
+        """Return the operator's options for reaching the stores; the run's options are not used."""
         return self._session.access.for_printed_commands()
 
     def recent(self, limit: int) -> Iterator[ListedRun]:
@@ -418,7 +418,7 @@ class DeployedRuns(RunList):
         return state == "ABORTED"
 
     def _find_last_execution(self, run: str) -> tuple[int, str | None]:
-        """Return the number and the state of a run's last execution; 0 and None without one.
+        """Return the number and the state of a run's last execution; 0 and None if there is none.
 
         The last execution is the one before the first gap in the numbers, which start at 1. A
         running execution takes precedence, because Step Functions can redrive an earlier execution.

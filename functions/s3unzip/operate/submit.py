@@ -369,8 +369,8 @@ def _assess_without_report(
             return _assess_report(report, structs.replace(unread, size=tail.pin.size))
     run = run_id(request, tail.pin, tail.modified)
     state = runs.state(run)
-    # A run in progress may belong to another archive with this stem. Only the report will show to
-    # which archive.
+    # A run in progress may belong to another archive with this stem. Only the report will name the
+    # archive.
     if state == RUNNING or RUNNING in map(runs.state, {*same_second_runs} - {run}):
         return RUNNING
     recorded = look_up_run(runs.records(run))
