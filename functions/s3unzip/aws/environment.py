@@ -168,8 +168,8 @@ class LambdaConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
         Args:
             invocation: the context that Lambda passes to the handler.
-            run: the run whose route and options apply. If None, the options of the environment
-                apply, and no route.
+            run: the run whose route and options apply. None selects the options of the
+                environment, without a route.
         """
         settings = run or self.environment_defaults
         route = settings.route
@@ -317,9 +317,8 @@ def _read_routes(
 
     Values that a route leaves out come from `environment_defaults`.
     """
-    # `Variable.OPTIONS` refers to no secret. The options of a route therefore refer to the secret
-    # of the route, or to no secret. In the second case, `_policy` reads the secret of the
-    # environment.
+    # `Variable.OPTIONS` refers to no secret, so the options of a route refer only to the secret of
+    # the route. If the route has no secret, `_policy` reads the secret of the environment.
     environment_options = _read_json(variables, Variable.OPTIONS, Options) or Options()
     return tuple(
         RunDefaults(

@@ -100,7 +100,7 @@ class ArchivePut(NamedTuple):
     etag: str | None  # without quotes; None if the event contains no valid ETag
     version_id: str | None  # None if the event does not contain the version
     sender: str  # source of the event: aws.s3, aws.guardduty, s3unzip.submit, ...
-    scan: str | None = None  # status of the scan of this version; None without a scan
+    scan: str | None = None  # status of the scan of this version; None in other events
     threats: tuple[str, ...] = ()  # names of the threats that were found
 
     def is_of(self, pin: Pin) -> bool:

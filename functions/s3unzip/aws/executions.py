@@ -223,7 +223,7 @@ def next_execution_name(
             running.
         failed_number: the number of the execution that failed. An execution with a higher number
             counts as running even if it began before `since`: the failed execution may have been
-            redriven. The default is the highest number, so no execution is exempt.
+            redriven. The default is the highest number of all executions.
         archive: the archive to which every execution must belong; None skips this check.
 
     Raises:

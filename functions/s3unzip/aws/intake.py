@@ -23,9 +23,9 @@ The rules:
 
 Rules for a run whose records are in memory (`_MemoryRun`):
 
-- The records stay in memory until the function stops working on the run. It then writes the
-  outcomes, and last the report. Records of another invocation are replaced only if the verdict of
-  that invocation is worse.
+- The records stay in memory until the function stops working on the run. The function then
+  writes the outcomes, and last the report. Records of another invocation are replaced only if the
+  verdict of that invocation is worse.
 - For a COMPLETED run, only the outcomes and the report are written, because nobody resumes the run.
   The plan and the HTML page are also written if a later step needs the plan.
 - A run that another invocation has planned or ended is left to that invocation. Exception: the
@@ -263,11 +263,11 @@ def _finish_older_runs(
     An earlier attempt may have stopped after it wrote the report.
 
     Args:
-        current_run: the run of the current version, to leave out; None if the archive is gone.
+        current_run: the current version's run, which is left out; None if the archive is gone.
     """
     # The id of a run begins with the Last-Modified of its archive. `find_reports` lists the runs of
-    # one second. An upload begins at most `UPLOAD_SECONDS` before its event, and the clocks of the
-    # two times may differ by `CLOCK_SECONDS`.
+    # one second. An upload begins at most `UPLOAD_SECONDS` before its event, and
+    # clocks may differ by `CLOCK_SECONDS`.
     upload_times = range(int(put.time) - UPLOAD_SECONDS, int(put.time) + CLOCK_SECONDS + 1)
     find = partial(find_reports, put.source, context.stores, context.calls())
     reports = [

@@ -1,7 +1,7 @@
 """Logs and metrics with Powertools, and the keys for finding the log lines and traces of a run.
 
 Metrics have the dimensions service and environment. The archive and the run are metadata of the
-log lines. Metadata can be searched, but are no dimensions. Names and units come from
+log lines. Metadata can be searched, but are not dimensions. Names and units come from
 `s3unzip.settings`, as in the dashboard and the alarms of `infra`.
 """
 
@@ -40,7 +40,8 @@ END_METRICS = {  # the metric that counts runs with this verdict
 
 STOPPED_RUNS = "ArchivesStopped"  # a run that was stopped by a person has not failed
 
-# The metric `ArchivePace` is the time for an archive per `PACE_BYTES` or `PACE_MEMBERS`.
+# The metric `ArchivePace` is the time for an archive, divided by the size of the archive in units
+# of `PACE_BYTES` or `PACE_MEMBERS`.
 PACE_BYTES = 10_000_000_000
 PACE_MEMBERS = 100_000
 

@@ -61,7 +61,7 @@ def extract_batch(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
     except BaseException:
         attempt.calls.end()  # from now on, a PUT that fails is not retried
         pool.abandon()
-        attempt.calls.reopen()  # the outcomes must still be written
+        attempt.calls.reopen()  # allows the calls that write the outcomes
         raise
     for row in oversized:
         stream_whole(attempt, row)

@@ -269,9 +269,10 @@ def _write_linked(
 
     def read_scan(number: int) -> deflate.ScannedSegment | None:
         record = run_step.records.find_segment(index, number, "scanned")
+        # A missing record counts as damaged. Linking then fails, unless the scan of an earlier
+        # segment covers this one.
         try:
-            return deflate.ScannedSegment.from_bytes(record or b"")  # a missing record is damaged
-        # Linking then fails, unless the scan of an earlier segment covers this one.
+            return deflate.ScannedSegment.from_bytes(record or b"")
         except DeflateError:
             return None
 

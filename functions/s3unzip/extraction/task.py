@@ -7,7 +7,7 @@ Rules:
   record.
 * Before an attempt ends, for whatever reason, its outcomes are recorded.
 * Once the stop of a run is on record, no task begins. If a fault affects the whole run, the
-  attempt writes the stop.
+  attempt records a stop.
 """
 
 from concurrent.futures import ThreadPoolExecutor

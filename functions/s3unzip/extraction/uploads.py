@@ -3,7 +3,8 @@
 Rules:
 
 * No byte of a member is visible before `complete_once`.
-* A task completes or aborts each upload that it begins. For split members, settling does this.
+* A task completes or aborts each upload that it begins. The uploads of split members
+  are completed or aborted by settling.
   Settling (`abort_uploads`) and the lifecycle rule of the bucket abort the uploads that a crash
   leaves behind.
 * Another process may abort an upload at any time. Later calls for the upload raise

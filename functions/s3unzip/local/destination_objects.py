@@ -66,9 +66,9 @@ def check_destination(request: Request, reading: Reading, context: Context) -> N
     if request.options.as_gzip is not None:  # a gzip file is about as large as the compressed data
         size = reading.index.selected.compressed_size
     rule = request.after_success
-    # `check_ready` raises an error for warnings about names that are one name on the disk. Without
-    # these warnings, the last member with such a name replaces the others. Only a lenient run
-    # may lose members in this way, and only if the run does not delete the archive afterwards.
+    # `check_ready` raises an error for warnings about names that refer to one file on the disk.
+    # Without these warnings, the last member with such a name replaces the others. Only a lenient
+    # run may lose members in this way, and only if the run does not delete the archive afterwards.
     keeps_last = request.options.lenient and (rule is None or rule.action is SourceAction.TAG)
     destination.check_ready(size, {} if keeps_last else reading.index.warnings)
 
