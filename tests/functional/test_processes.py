@@ -23,6 +23,7 @@ from tests.support.zips import Entry, build
 
 MEMBERS = 20
 LINUX = sys.platform == "linux"
+LIMITS_MEMORY = pytest.mark.skipif(not LINUX, reason="only Linux limits the memory of a process")
 
 
 @pytest.fixture
@@ -70,7 +71,7 @@ def test_an_output_that_nobody_reads_any_more(program: Program, command: str, co
     assert (program.folder / "code").read_text() == f"{code}\n"
 
 
-@pytest.mark.skipif(not LINUX, reason="only Linux limits the memory of a process")
+@LIMITS_MEMORY
 @pytest.mark.parametrize("limit", [300_000, 600_000])
 def test_a_process_without_memory_is_told_in_plain_words(program: Program, limit: int) -> None:
     """Out of memory in any process is never called an internal error."""
@@ -96,11 +97,14 @@ def test_many_archives_need_few_descriptors(program: Program, words: str) -> Non
     assert _shell(program, f"ulimit -n 64; s3unzip run {words} -w 1 -q") == (0, "", "")
 
 
-def test_a_run_has_fewer_connections_than_open_files(program: Program, s3: MemoryS3) -> None:
-    """With `ulimit -n 64`, 4,000 members are written to a bucket, which otherwise has 100."""
+@pytest.mark.parametrize("limit", ["-n 64", pytest.param("-v 1000000", marks=LIMITS_MEMORY)])
+def test_a_run_has_fewer_connections_than_the_limits_allow(
+    program: Program, s3: MemoryS3, limit: str
+) -> None:
+    """With few files or little memory, 4,000 members are written, otherwise by 100 connections."""
     program.add("many.zip", *(Entry(f"f{number}", b"1") for number in range(4_000)))
     run = f"s3unzip run many.zip s3://out/ --endpoint-url {s3.url} -w 1 -q"
-    assert _shell(program, f"ulimit -n 64; {run}") == (0, "", "")
+    assert _shell(program, f"ulimit {limit}; {run}") == (0, "", "")
 
 
 def test_refused_files_need_few_descriptors(program: Program) -> None:

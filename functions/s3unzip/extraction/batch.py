@@ -219,7 +219,7 @@ class PutPool:
     PUT stops the pool: queued bodies are dropped, and `submit` or `close` raises the error.
 
     Args:
-        threads: number of concurrent PUTs.
+        threads: number of concurrent PUTs; fewer if there is no memory for so many threads.
         max_bytes: maximum total size of the bodies that are queued or being written.
     """
 
@@ -236,12 +236,19 @@ class PutPool:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._error: BaseException | None = None
-        self._threads = [
-            threading.Thread(target=self._work, name=f"put-{number}", daemon=True)
-            for number in range(threads)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._threads: list[threading.Thread] = []  # those that have started
+        try:
+            for number in range(threads):
+                thread = threading.Thread(target=self._work, name=f"put-{number}", daemon=True)
+                thread.start()
+                self._threads.append(thread)
+        except RuntimeError:
+            if not self._threads:
+                raise
+            # There is no memory for the stack of one more thread. A quarter of the threads stay;
+            # the others end, because their bodies need memory too.
+            for _ in self._threads[1 + len(self._threads) // 4 :]:
+                self._queue.put(None)
 
     def submit(self, put: Callable[[], None], size: int) -> None:
         """Wait until a body of `size` bytes has room, then queue `put`, which writes the body."""
