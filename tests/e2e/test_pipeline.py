@@ -369,8 +369,9 @@ def test_a_run_is_listed_and_shown(pipeline: DeployedPipeline, operator: Program
     assert (
         decode(operator.run("show", run[:-4], "--env", "dev", "--json").out, Report).extracted == 20
     )
-    page = Path(operator.run("show", "latest", "--env", "dev", "--html").out.strip())
-    assert "<title>" in page.read_text(encoding="utf-8")
+    assert "<title>" in Path(
+        operator.run("show", "latest", "--env", "dev", "--html").out.strip()
+    ).read_text(encoding="utf-8")
     # A run without an execution. Runs of the same second are in the order of their names.
     refused = pipeline.extract("wrong.zip", b"no zip").run
     operator.run("watch", refused, "--env", "dev").ends(Verdict.REJECTED.exit_code, "REJECTED")

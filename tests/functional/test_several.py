@@ -220,8 +220,9 @@ def test_a_nested_archive_that_fails_is_named(program: Program, words: str, quie
 
     `resume --failed` of the outer run, which is complete, tries the nested archive again.
     """
-    broken = build(Entry("m", b"1")).replace(b"PK\1\2", b"PK\1\3")
-    program.add("nested.zip", Entry("inner.zip", broken))
+    program.add(
+        "nested.zip", Entry("inner.zip", build(Entry("m", b"1")).replace(b"PK\1\2", b"PK\1\3"))
+    )
     ended = program.run("run", *words.split(), "out", "--nested", "1", quiet).ends(1)
     once = ("nested REJECTED  ", "A header of ", "(cd-bad-signature)")
     assert [ended.err.count(text) for text in once] == [1, 1, 1]

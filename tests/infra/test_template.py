@@ -647,9 +647,10 @@ def test_a_topic_of_sns_reaches_the_queue(company: Synthesized) -> None:
     """The queue's policy lets this topic in and no other; `doctor` finds topic and subscription."""
     assert company.template["Outputs"]["IngestTopic"]["Value"] == TOPIC
     assert next(iter(company.resources("AWS::SNS::Subscription"))).startswith("IntakeQueue")
-    queue = _reference(company.only("AWS::SNS::Subscription")["Endpoint"])
     assert [
         statement["Condition"]
-        for statement in _policies(company, "AWS::SQS::QueuePolicy", "Queues")[queue]
+        for statement in _policies(company, "AWS::SQS::QueuePolicy", "Queues")[
+            _reference(company.only("AWS::SNS::Subscription")["Endpoint"])
+        ]
         if statement["Principal"] == {"Service": "sns.amazonaws.com"}
     ] == [{"ArnEquals": {"aws:SourceArn": TOPIC}}]

@@ -226,8 +226,9 @@ def _report_unreadable(
         logger.info("run is known", run=run)
         return
     now = context.clock.now()
-    stop = Stop(Verdict.FAILED, NOT_READABLE, refusal)
-    failed = report_unplanned(run, archive.request, archive.tail.pin, stop, now=now)
+    failed = report_unplanned(
+        run, archive.request, archive.tail.pin, Stop(Verdict.FAILED, NOT_READABLE, refusal), now=now
+    )
     report, is_first = write_report(failed, records, now, renderer=context)
     end_run(report, config, context, is_first=is_first)
 

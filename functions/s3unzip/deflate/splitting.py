@@ -200,8 +200,9 @@ def scan_segment(
         # `max_segments` segments away.
         if stop_bit is None and segment + max_segments < layout.count:
             return None
-        chunks = read(*segment_span(start_bit, stop_bit, layout.size))
-        scanned = scan_bits(start_bit, stop_bit, chunks)
+        scanned = scan_bits(
+            start_bit, stop_bit, read(*segment_span(start_bit, stop_bit, layout.size))
+        )
         if scanned.arrival.ending != "missed":
             break
     return scanned

@@ -427,5 +427,6 @@ def abort_leftover_uploads(step: Step, tasks: Iterable[Task], spared: Collection
         spared: the ids of uploads that are not aborted, because slices still need them.
     """
     spans = {task.rows for task in tasks if task.kind is not TaskKind.BATCH}
-    keys = [row.key for span in sorted(spans) for row in step.read_rows(span)]
-    return abort_uploads(step, keys, spared)
+    return abort_uploads(
+        step, [row.key for span in sorted(spans) for row in step.read_rows(span)], spared
+    )

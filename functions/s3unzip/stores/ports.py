@@ -174,8 +174,9 @@ class PinnedArchive:
         starts = [0, *accumulate(sizes[:-1])]
         # A range beyond the end of the archive is requested from the last part, so that the store
         # refuses the range.
-        stops = [*starts[1:], sys.maxsize]
-        self._parts = list(zip(readers, map(ByteRange, starts, stops), strict=True))
+        self._parts = list(
+            zip(readers, map(ByteRange, starts, [*starts[1:], sys.maxsize]), strict=True)
+        )
         self._tail = memoryview(tail)
         self._tail_start = sys.maxsize  # no bytes are in memory
         if tail:

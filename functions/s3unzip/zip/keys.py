@@ -224,8 +224,9 @@ class KeyChecker:
         """
         parents = (key.rpartition("/")[0] for key in self._keys(SELECTED, FAILED))
         folders = chain(parents, map(self._selection.key_of, self._selected_folders()))
-        folder_hashes = _hash_folders(folders, self._policy.limits.folder_memory, fold_key)
-        return hashes.intersection(folder_hashes)
+        return hashes.intersection(
+            _hash_folders(folders, self._policy.limits.folder_memory, fold_key)
+        )
 
     def _keys(self, *kinds: int) -> Iterator[str]:
         return map(self._selection.key_of, self._table.paths(*kinds))

@@ -339,8 +339,9 @@ def test_a_listing_is_given_up_before_it_costs_too_much(
 def test_an_object_without_a_noted_crc_is_known_by_its_size(calls: Calls) -> None:
     """The metadata of a streamed AE-2 member has none."""
     bucket = hold(MemoryBucket(), "k", crc=None)
-    outcome = Outcome(0, "k", Status.EXTRACTED, len(BODY), crc32(BODY))
-    assert is_same_object(outcome, Options(), bucket, calls)
+    assert is_same_object(
+        Outcome(0, "k", Status.EXTRACTED, len(BODY), crc32(BODY)), Options(), bucket, calls
+    )
 
 
 @pytest.mark.parametrize(
