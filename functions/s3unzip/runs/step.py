@@ -144,16 +144,16 @@ class TaskAttempt(Step):
             self.count_member_bytes(len(data))
             yield data
 
-    def show_progress(self, *, now: bool = False) -> None:
+    def show_progress(self, *, force: bool = False) -> None:
         """Send new counts to the progress display, at most once per `PROGRESS_SECONDS`.
 
-        If `now` is true, the display is updated even if it was updated a moment ago.
+        If `force` is true, the display is updated even if it was updated a moment ago.
         """
         progress = self.context.progress
         if progress is None:
             return
         time = self.context.clock.now()
-        if not now and time < self._next_update:
+        if not force and time < self._next_update:
             return
         self._next_update = time + PROGRESS_SECONDS
         # Other threads may append outcomes at any time: only the outcomes in `new` count as shown.
@@ -211,7 +211,7 @@ class TaskAttempt(Step):
         # are not counted. But a scan or slice that has ended will not be repeated.
         if not self.settling_adds_outcome:
             self.current_member_bytes = 0
-        self.show_progress(now=True)
+        self.show_progress(force=True)
         report = self.report()
         self.records.write_outcomes(report, self.outcomes)
         return report

@@ -82,18 +82,18 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
     # One archive beyond the limit shows whether archives are refused.
     archives = _first_archives(records, limit + 1)
     prefixes = Counter(_nested_prefix(archive.key) for archive in archives[:limit])
-    findings = {
+    findings_by_prefix = {
         prefix: Finding("nested-prefix-taken", message)
         for prefix, message in _find_taken(records, prefixes).items()
     }
-    findings[""] = Finding(  # `_nested_prefix` returns "" for these names
+    findings_by_prefix[""] = Finding(  # `_nested_prefix` returns "" for these names
         "nested-no-stem", "its name is empty once .zip is removed, so its members have no prefix"
     )
     destination = context.stores.destination(run.destination)
     accepted: list[Outcome] = []
     refused: list[NestedRun] = []
     for archive in archives[:limit]:
-        finding = findings.get(_nested_prefix(archive.key))
+        finding = findings_by_prefix.get(_nested_prefix(archive.key))
         if finding is None and not is_same_object(archive, run.options, destination, calls):
             finding = Finding("nested-changed", "the object was replaced after it was extracted")
         if finding is None:
