@@ -144,8 +144,11 @@ def read_by_members(archive: Archive) -> Result:
         )
     except RejectedError as error:
         return Result(error.finding.code)
-    results = {member.index: _read_member(member) for member in opened.members()}
-    return Result(None, results, frozenset(opened.warnings))
+    return Result(
+        None,
+        {member.index: _read_member(member) for member in opened.members()},
+        frozenset(opened.warnings),
+    )
 
 
 def _read_member(member: ArchiveMember) -> MemberResult:

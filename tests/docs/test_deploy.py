@@ -336,8 +336,10 @@ NEEDED = [
 def test_nothing_less_is_enough(user: User, number: int, action: str) -> None:
     """Without the right the command ends with 6 or 5, and names the action."""
     statements = list(POLICY["Statement"])
-    left = [one for one in listed(statements[number]["Action"]) if one != action]
-    statements[number] = {**statements[number], "Action": left}
+    statements[number] = {
+        **statements[number],
+        "Action": [one for one in listed(statements[number]["Action"]) if one != action],
+    }
     user.may(*(one for one in statements if one["Action"]))
     ended = user.program.start(*RUN)
     assert ended.code in {5, 6}

@@ -69,8 +69,11 @@ class Synthesized:
         return {resource for allowed, resource in self.rights(function) if allowed == action}
 
     def definition(self) -> Any:
-        text = reasons.text_of(self.only("AWS::StepFunctions::StateMachine")["DefinitionString"])
-        plain = re.sub(r"<(\w+?)(?:[0-9A-F]{8}(\.Arn))?>", r"\1\2", text)
+        plain = re.sub(
+            r"<(\w+?)(?:[0-9A-F]{8}(\.Arn))?>",
+            r"\1\2",
+            reasons.text_of(self.only("AWS::StepFunctions::StateMachine")["DefinitionString"]),
+        )
         return json.loads(plain.replace("<AWS::Partition>", "aws"))
 
 

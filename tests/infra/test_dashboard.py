@@ -84,8 +84,11 @@ def test_every_metric_is_drawn(body: dict[str, Any]) -> None:
 
 def test_headline_is_on_top(body: dict[str, Any]) -> None:
     """The first row is numbers of the whole time range: archives, members, time, cost."""
-    first = [one["properties"] for one in body["widgets"] if one["y"] == 0]
-    assert {(one["view"], one["setPeriodToTimeRange"]) for one in first} == {("singleValue", True)}
+    assert {
+        (widget["properties"]["view"], widget["properties"]["setPeriodToTimeRange"])
+        for widget in body["widgets"]
+        if widget["y"] == 0
+    } == {("singleValue", True)}
     (time,) = metrics_of(_titled(body, "Put to done (s)"))
     assert (time.name, time.options["stat"]) == ("ArchiveDuration", "p95")
     dollars = _titled(body, "Dollars, estimated at us-east-1")["metrics"]
@@ -110,8 +113,13 @@ def test_alarms_and_advice_follow(dev: Synthesized, body: dict[str, Any]) -> Non
 def test_order(body: dict[str, Any]) -> None:
     """Failures come before queues, queues before durations, cost last."""
     places = {one["properties"].get("title"): one["y"] for one in body["widgets"]}
-    first = ("Archives", "Alarms", "Last 20 runs", "Failures by reason", "Queue: messages")
-    rows = [places[title] for title in (*first, "Put to done", "Bytes", "Function errors")]
+    rows = [
+        places[title]
+        for title in (
+            *("Archives", "Alarms", "Last 20 runs", "Failures by reason", "Queue: messages"),
+            *("Put to done", "Bytes", "Function errors"),
+        )
+    ]
     assert rows == sorted(set(rows))
     assert all(one["x"] + one["width"] <= 24 for one in body["widgets"])
     assert len(body["widgets"]) <= 500  # of CloudWatch
@@ -346,11 +354,13 @@ def test_data_is_what_the_functions_return(dev: Synthesized) -> None:
     """
     states = _states_of(dev)
     few, many = states["Few tasks"], states["Many tasks"]
-    paths = {
-        *(few["ItemsPath"], few["MaxConcurrencyPath"], many["MaxConcurrencyPath"]),
-        *(few["ItemSelector"]["run.$"], many["ItemReader"]["Parameters"]["Key.$"]),
-    }
-    assert {path.removeprefix("$.") for path in paths} <= {*model.Next.__struct_fields__, "list"}
+    assert {
+        path.removeprefix("$.")
+        for path in {
+            *(few["ItemsPath"], few["MaxConcurrencyPath"], many["MaxConcurrencyPath"]),
+            *(few["ItemSelector"]["run.$"], many["ItemReader"]["Parameters"]["Key.$"]),
+        }
+    } <= {*model.Next.__struct_fields__, "list"}
     given = [name for name, one in states.items() if "Payload.$" in one.get("Parameters", ())]
     assert (
         {name: states[name]["Parameters"]["Payload.$"] for name in given},

@@ -441,8 +441,11 @@ class Services:
         works = {name: one for name, one in self.executions.items() if "wait" not in one.given}
         last = {run_of(name): one for name, one in works.items()}
         stopped = {run: one for run, one in last.items() if one.status in STOPPED}
-        runs = self.world.promises.runs.items()
-        return stopped | {run: last.get(run) for run, one in runs if one.verdict == RUN_FAILED}
+        return stopped | {
+            run: last.get(run)
+            for run, one in self.world.promises.runs.items()
+            if one.verdict == RUN_FAILED
+        }
 
     def abort(self) -> None:
         world = self.world

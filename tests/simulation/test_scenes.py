@@ -295,8 +295,10 @@ def test_a_redriven_execution_that_fails_beside_a_later_one_reports_nothing() ->
         )
         stage.at("plan", 1, "read run.json", partial(stage.wait, 60.0))
         stage.play(partial(stage.put, MANY))
-        ends = [one.status for one in stage.executions]
-        assert (ends, stage.run_of(MANY.version).told) == (["ABORTED", "SUCCEEDED"], [COMPLETED])
+        assert ([one.status for one in stage.executions], stage.run_of(MANY.version).told) == (
+            ["ABORTED", "SUCCEEDED"],
+            [COMPLETED],
+        )
 
 
 def test_a_third_round_is_in_a_distributed_map() -> None:

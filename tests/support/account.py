@@ -54,8 +54,11 @@ class Moto:
                 return Reply(403, b"<Error><Code>AccessDenied</Code></Error>", {})  # as in S3
             body, status, headers = run_wsgi_app(self._app, _environ(asked), buffered=True)
         # Of an answer to HEAD the length is the object's, and stands in its headers.
-        names = {name.title(): value for name, value in headers.items()}
-        return Reply(int(status.partition(" ")[0]), b"".join(body), names)
+        return Reply(
+            int(status.partition(" ")[0]),
+            b"".join(body),
+            {name.title(): value for name, value in headers.items()},
+        )
 
 
 def _environ(asked: Asked) -> dict[str, Any]:
@@ -183,8 +186,11 @@ class Account:
         )
 
     def queue_arn(self, url: str) -> str:
-        told = self.client("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])
-        return str(told["Attributes"]["QueueArn"])
+        return str(
+            self.client("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])[
+                "Attributes"
+            ]["QueueArn"]
+        )
 
     def receive(self, url: str) -> list[dict[str, Any]]:
         client = self.client("sqs")
@@ -205,10 +211,12 @@ class Account:
         return {key: s3.get_object(Bucket=bucket, Key=key)["Body"].read() for key in keys}
 
     def executions(self) -> list[str]:
-        found = self.client("stepfunctions").list_executions(
-            stateMachineArn=self.outputs["StateMachineArn"]
-        )
-        return [one["name"] for one in found["executions"]]
+        return [
+            one["name"]
+            for one in self.client("stepfunctions").list_executions(
+                stateMachineArn=self.outputs["StateMachineArn"]
+            )["executions"]
+        ]
 
     def _make_function(self) -> str:
         return str(

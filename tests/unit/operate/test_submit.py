@@ -388,8 +388,10 @@ def test_a_run_writes_as_its_route_says(routed: Site, monkeypatch: pytest.Monkey
     A deployment that changes the route meanwhile changes nothing of a run that has begun.
     """
     run = routed.begin("acme/a.zip")
-    changed = {**ROUTES[0], "bucket": "another", "kms_key": f"{KEY}1", "options": {}}
-    monkeypatch.setenv(Variable.ROUTES, json.dumps([changed]))
+    monkeypatch.setenv(
+        Variable.ROUTES,
+        json.dumps([{**ROUTES[0], "bucket": "another", "kms_key": f"{KEY}1", "options": {}}]),
+    )
     load_config.cache_clear()
     routed.work(run)
     report = routed.report(run)
