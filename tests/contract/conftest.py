@@ -98,11 +98,16 @@ def refuse(
     answer: Callable[[Asked], Reply],
     kind: type[S3UnzipError] | tuple[type[S3UnzipError], ...],
     words: str | None = None,
+    sent: list[str] | None = None,
     **settings: Any,
 ) -> list[Asked]:
-    """Make a call to a scripted S3, which must end with such an error; return the requests."""
+    """Make a call to a scripted S3, which must end with such an error; return the requests.
+
+    If `sent` is given, the requests must have exactly these methods.
+    """
     with scripted(answer, **settings) as (stores, asked), pytest.raises(kind, match=words):
         call(stores)
+    assert sent is None or [request.method for request in asked] == sent
     return asked
 
 

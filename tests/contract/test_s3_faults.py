@@ -128,10 +128,13 @@ def test_a_key_that_is_not_unicode_is_a_mistake(
     call: Callable[[Stores, str], object], key: str
 ) -> None:
     """A shell can type such a key, and an event can hold it; S3 has none, so nothing is retried."""
-    asked = refuse(
-        lambda stores: call(stores, key), lambda _: Reply(500), UsageError, "not valid Unicode"
+    refuse(
+        lambda stores: call(stores, key),
+        lambda _: Reply(500),
+        UsageError,
+        "not valid Unicode",
+        sent=[],
     )
-    assert asked == []
 
 
 @pytest.mark.parametrize("call", ["tail", "read", "read odd"])
@@ -141,10 +144,13 @@ def test_a_body_beyond_its_range_is_refused(call: str) -> None:
     def answer(asked: Asked) -> Reply:
         return replace(serve_range(BODY, asked.headers["range"], ETAG), body=BODY)
 
-    asked = refuse(
-        CALLS[call], answer, StorageError, "more than the 10 bytes of the requested range"
+    refuse(
+        CALLS[call],
+        answer,
+        StorageError,
+        "more than the 10 bytes of the requested range",
+        sent=["GET"],
     )
-    assert len(asked) == 1
 
 
 @pytest.mark.parametrize("call", ["read", "read odd", "copy"])
@@ -259,13 +265,13 @@ def test_a_put_has_type_metadata_and_checksum() -> None:
 )
 def test_an_upload_that_must_be_begun_anew(status: int, code: str) -> None:
     """A race was lost, or somebody dropped the upload: it is dropped, and reported as gone."""
-    asked = refuse(
+    refuse(
         CALLS["complete"],
         lambda one: Reply(204) if one.method == "DELETE" else s3_error(status, code),
         NotFoundError,
         code,
+        sent=["POST", "DELETE"],
     )
-    assert [request.method for request in asked] == ["POST", "DELETE"]
 
 
 OTHER_RANGES = {
