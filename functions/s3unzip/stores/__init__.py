@@ -21,7 +21,7 @@ class Stores(Protocol):
     """Opens the right adapter for a location."""
 
     def end_startup(self) -> None:
-        """Note that each server has responded; if one is unreachable later, retry requests."""
+        """Note that each server has responded, so that later faults of a server are retried."""
 
     def source(self, location: Location) -> Source:
         """Return the adapter that reads `location`."""

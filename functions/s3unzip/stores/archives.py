@@ -3,11 +3,11 @@
 Rules:
 
 * An archive has one name. A split archive (APPNOTE 8.3.3) has the name of its last part. For
-  example, the parts of ``a.zip`` are ``a.z01``, ``a.z02`` and so on, and last ``a.zip``. The number
-  after ``a.z99`` has three digits: ``a.z100``. WinZip also writes ``a.zipx`` with the parts
+  example, the parts of ``a.zip`` are ``a.z01``, ``a.z02`` and so on; the last part is ``a.zip``.
+  The part ``a.z99`` is followed by ``a.z100``. WinZip also writes ``a.zipx`` with the parts
   ``a.zx01``, ``a.zx02`` and so on. An archive that was cut into pieces has the name of its first
-  piece: ``a.zip.001`` is followed by ``a.zip.002``. A file ``a.001`` is a piece only if the file
-  has no end record.
+  piece, such as ``a.zip.001``, which is followed by ``a.zip.002``. A file ``a.001`` is a piece only
+  if the file has no end record.
 * Each part is pinned to its own version. The pin of the archive contains the total size of the
   parts, and the ETag and version of the part that the location names.
 * If a part is missing, or if there are too many parts, the tail contains a refusal. No error is
@@ -92,11 +92,11 @@ class Source(Protocol):
     def delete(self, location: Location, pin: Pin) -> None:  # noqa: ARG002 - used by S3 and files
         """Delete only the pinned version; do nothing if that version no longer exists.
 
-        Stores that cannot delete inherit this method, which always raises an error. If another
-        version is at the location, a store does not delete that version, and raises
-        `SourceChangedError`. This method and `tag` may be called again after a fault. The caller
-        counts one request for each call of these two methods. If a method sends further requests,
-        the method counts them (`count_request`).
+        Stores that cannot delete inherit this method, which always raises an error. In other
+        stores, this method raises `SourceChangedError` if another version is at the location, and
+        does not delete that version. This method and `tag` may be called again after a fault. The
+        caller counts one request for each call of these two methods. If a method sends further
+        requests, the method counts them (`count_request`).
         """
         raise UsageError(f"{location.public}: only s3:// objects and files can be deleted")
 
@@ -134,7 +134,7 @@ def read_whole_tail(
     The parts are those of a split archive (a.z01, a.zip), or the pieces into which a file was cut
     (a.zip.001). If the parts cannot be joined, the tail contains a refusal.
     """
-    # The file a.zip.001 is always a piece. The file a.001 is a piece only without an end record.
+    # A file a.zip.001 is always a piece. A file a.001 is a piece only if it has no end record.
     piece_name = _FIRST_PIECE.search(_file_name(location))
     if piece_name is not None and piece_name["zip_suffix"]:
         return _read_pieces(source, location, calls, length=length, max_parts=max_parts)
@@ -188,7 +188,7 @@ def _read_pieces(
 ) -> Tail:
     """Return the tail of an archive that was cut into pieces; `location` is the first piece."""
     pieces = [calls.run("head", lambda: source.stat(location))]
-    # The range includes one number above the limit, so that too many pieces are noticed.
+    # The range includes one number above the limit, in order to detect too many pieces.
     for part in map_ahead(
         partial(_stat_part, source, location, calls), range(2, max_parts + 2), PARTS_AT_ONCE
     ):
@@ -227,7 +227,7 @@ def _stat_part(source: Source, location: Location, calls: Calls, number: int) ->
 
 
 def _join_pins(pins: Sequence[Pin], named_pin: Pin) -> Pin:
-    # Returns the pin of all parts. The user named the part with the pin `named_pin`.
+    # Returns the pin of all parts. `named_pin` pins the part that the user named.
     if len(pins) == 1:  # a single piece is the whole archive
         return named_pin
     return replace(named_pin, size=sum(pin.size for pin in pins), parts=tuple(pins))
@@ -270,7 +270,7 @@ def check_parts(
     """
     if not disks.is_split:
         return
-    # The positions in `members` of the first member of each part.
+    # The position of each part's first member in `members`.
     first_positions = list(find_boundaries(members, disks))
     faults = map_ahead(
         lambda position: _find_part_fault(members, position, disks, read),
@@ -317,7 +317,7 @@ def _find_part_fault(
 
 
 def locate_part(location: Location, number: int, *, is_last: bool = False) -> Location | None:
-    """Return the location of a part, or None if the archive's name does not determine its name.
+    """Return the location of a part, or None if the archive's name does not determine it.
 
     Args:
         location: location of the archive.
@@ -343,7 +343,7 @@ def locate_part(location: Location, number: int, *, is_last: bool = False) -> Lo
 def locate_parts(location: Location, pin: Pin) -> list[Location]:
     """Return the locations of the parts of an archive, in order; one of them is `location`."""
     count = len(pin.parts or (pin,))
-    # `locate_part` returns None for some names, which only an archive with a single part can have.
+    # An archive with a single part may have a name for which `locate_part` returns None.
     return [
         locate_part(location, number, is_last=number == count) or location
         for number in range(1, count + 1)
@@ -384,7 +384,7 @@ def make_archive_test(location: Location, pin: Pin, destination: Location) -> Ca
 
 
 def advise_name(location: Location) -> str | None:
-    """Return advice on which part to name instead; None if `location` can name an archive.
+    """If `location` cannot name an archive, return advice on which part to name; else None.
 
     For example, ``a.zip.002`` is a piece, ``a.z01`` is an earlier part of ``a.zip``, and ``a.zx01``
     is an earlier part of ``a.zipx``.
@@ -397,7 +397,7 @@ def advise_name(location: Location) -> str | None:
     part = re.search(r"\.(?P<z>z)(?P<x>x?)[0-9]{2,5}\Z", name, re.IGNORECASE)
     if part is None:
         return None
-    suffix = {"z": ".zip", "Z": ".ZIP"}[part["z"]]  # in the same case as the part's name
+    suffix = {"z": ".zip", "Z": ".ZIP"}[part["z"]]  # in upper case if the "Z" is
     return f"give its last part as the archive: {name[: part.start()]}{suffix}{part['x']}"
 
 

@@ -2,8 +2,7 @@
 
 Rules:
 
-* Each `Calls` object belongs to one step (a plan, an attempt or a settling), and counts all its
-  requests.
+* Each `Calls` object belongs to one step (a plan, attempt or settling), and counts its requests.
 * All `Calls` objects of a process share one `AimdLimiter`. If a store throttles one thread, all
   threads slow down, and the next step begins at the pace that the store accepts.
 * All `Calls` objects of a process also share one `FaultBudget`. If a store does not respond, the
@@ -102,11 +101,12 @@ class AimdLimiter:
                     self.limit = max(1, int(self.limit * CUT))
                 elif succeeded and self.limit < self._max_concurrency:
                     self._grow()
-                self._changed.notify(2)  # one for the end of this call, one for a higher limit
+                # This call has ended, and the limit may have risen, so two calls may begin.
+                self._changed.notify(2)
         return value
 
     def _grow(self) -> None:
-        """Raise the limit by one after each success or, after the first cut, `limit` successes."""
+        """Raise the limit by one: at once before the first cut, later after `limit` successes."""
         self._successes += 1
         if not self._cuts or self._successes >= self.limit:
             self._successes = 0
@@ -347,8 +347,8 @@ class Calls:
     ) -> float:
         """Count a failed attempt; return the Unix time at which the outage began.
 
-        The outage began when the store or this call began to fail, whichever was earlier. If this
-        call is throttled, only the store counts, which works while other calls succeed.
+        The outage began when the store or this call began to fail, whichever was earlier. The
+        faults of a throttled call do not count, because the store works if other calls succeed.
         """
         now = self._clock.now()
         outage_start = self._faults.note_fault(*request, fault, now, progress.began)

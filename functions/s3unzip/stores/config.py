@@ -159,7 +159,7 @@ def _check_bucket(text: str, bucket: str) -> None:
     unsupported_kind = next(
         (kind for suffix, kind in OTHER_BUCKETS.items() if bucket.endswith(suffix)), None
     )
-    arn = re.match(_ARN, bucket)  # not the ARN of a bucket, which `split_bucket` replaces
+    arn = re.match(_ARN, bucket)  # `split_bucket` has already replaced the ARN of a bucket
     if arn is not None and not arn["region"]:  # a multi-Region access point
         unsupported_kind = OTHER_BUCKETS[".mrap"]
     elif arn is not None and unsupported_kind is None:

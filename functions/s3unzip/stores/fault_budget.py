@@ -57,8 +57,8 @@ class FaultBudget:
 
     Each store has its own budget, and so has each kind of request to a store. Therefore, a store
     that accepts new uploads but refuses their parts does not get a new budget with each upload.
-    While a store is failing, calls take turns to retry. Then the store receives only a few requests
-    from the whole process, not a few requests from each thread.
+    While a store is failing, calls take turns to retry, so the store receives only a few requests
+    from the whole process.
 
     Args:
         budget_seconds: maximum duration of an outage, from the start of the first failed call.
@@ -135,7 +135,7 @@ class FaultBudget:
         return outage is not None and now - outage.since > self.budget_seconds
 
     def find_silent(self, now: float) -> Iterator[Store]:
-        """Yield each store without faults that has not responded to a waiting call for too long."""
+        """Yield each store that has kept a call waiting for too long, but has no faults."""
         for store, began in tuple(self.waiting.values()):
             # The store has been silent since this call began, or since the latest success of any
             # kind of request (None), whichever is later.

@@ -78,7 +78,7 @@ def explaining(path: str) -> Iterator[None]:
 
 
 def _file_in_the_way(path: str) -> str:
-    """Return the file at `path` or at one of its parents, or `path` if there is no such file."""
+    """Return the first parent of `path` that is a file, or `path` if no parent is a file."""
     whole = Path(path)
     for part in (*reversed(whole.parents), whole):
         if os.path.lexists(part) and not part.is_dir():
@@ -118,9 +118,8 @@ def _near_names(path: Path) -> str:
 def make_folders(path: Path, mode: int) -> None:
     """Make a folder and any missing parent folders, each with `mode`.
 
-    If `mode` is 0700, an existing folder also gets this mode, unless only its owner can access the
-    folder or the folder belongs to another user. Existing parent folders keep their modes, because
-    they may be ``/tmp`` or folders of other users.
+    If `mode` is 0700, an existing folder of this user also gets this mode. Existing parent folders
+    keep their modes, because they may be ``/tmp`` or folders of other users.
     """
     if not path.is_dir():
         missing = list(
@@ -186,10 +185,10 @@ class BinaryReader(Protocol):
     """The methods of a seekable binary file that are needed to read an archive."""
 
     def seek(self, offset: int, whence: Literal[0, 1, 2] = ..., /) -> int | None:
-        """Move to `offset`; return the new position or None. Before 3.13, `mmap` returns None."""
+        """Move to `offset`; return the new position. Some readers, such as `mmap`, return None."""
 
     def tell(self) -> int:
-        """Return the position from the start of the file, if `seek` has returned None."""
+        """Return the position in the file. This method is called only if `seek` returns None."""
 
     def read(self, size: int = ..., /) -> bytes:
         """Return up to `size` bytes."""
@@ -211,7 +210,7 @@ class ReaderSource(Source):
         """Return a tail without bytes that pins only the size, because a reader has no version."""
         with self._lock:
             try:
-                # Some readers return None from `seek`.
+                # `seek` of some readers returns None.
                 size = self._reader.seek(0, os.SEEK_END) or self._reader.tell()
             except (OSError, ValueError) as error:
                 raise errors.StorageError(

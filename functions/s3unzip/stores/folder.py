@@ -56,7 +56,7 @@ from s3unzip.stores.ports import (
 
 OWN = ".s3unzip-"  # temporary files have this prefix; members may not have it
 NOTE = ".note"  # suffix of the temporary file with the key and facts of an upload
-# By warning: two endings of names that are equal on some disks, and the difference between them.
+# For each warning: two endings of names that some disks treat as equal, and their difference.
 COLLISIONS = {
     "case-collision": ("a", "A", "upper and lower case"),
     "unicode-collision": ("\u00e9", "e\u0301", "the Unicode form of names"),
@@ -134,7 +134,7 @@ class FolderDestination(Destination):
         if not stat.S_ISREG(os.fstat(file).st_mode):
             os.close(file)
             raise errors.NotFoundError(f"{key}: not a file")
-        return FileIO(file)  # also closes the descriptor if only `write_at` uses it
+        return FileIO(file)  # closes the descriptor, which `write_at` may also use
 
     def _unlink(self, key: str) -> None:
         """Delete a file; do nothing if it no longer exists."""
@@ -218,7 +218,7 @@ class FolderDestination(Destination):
         return len(names)
 
     def _scan(self, path: str) -> Iterator[os.DirEntry[str]]:
-        """Yield the entries of a folder, or nothing if the path leads to no folder or to a link."""
+        """Yield the entries of the folder at `path`; yield nothing if there is no folder."""
         try:
             with explaining(f"{self.root}/{path}"):
                 folder = self._folders.get(path)
@@ -237,7 +237,7 @@ class FolderDestination(Destination):
     def check_ready(self, size: int, warnings: Collection[str] = ()) -> None:
         """Check that files can be created and, if the folder is empty, that `size` bytes fit.
 
-        For a warning in `COLLISIONS`, also check that the disk distinguishes the two endings.
+        If there is a warning about collisions, also check that the disk distinguishes such names.
         """
         # If the folder is not empty, an earlier attempt may have written some of the `size` bytes.
         if next(self._scan(""), None) is None:

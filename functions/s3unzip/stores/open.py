@@ -133,7 +133,7 @@ class OpenedStores:
         self._web: WebSource | None = None
 
     def end_startup(self) -> None:
-        """Note that each server has responded; if one is unreachable later, retry requests."""
+        """Note that each server has responded, so that later faults of a server are retried."""
         with self._lock:
             self._config = replace(self._config, check_reachable=False)
             for client in (self._web, *self._sessions.values()):
@@ -304,7 +304,7 @@ def _traced(adapter: T, texts: Mapping[str, str], root: str = "") -> T:
 
 
 def _log_calls(method: Callable[..., Any], text: str, root: str) -> Callable[..., Any]:
-    """Return a method that calls `method` and logs when the call, or its generator, has ended.
+    """Return a method that calls `method`, and logs the end of the call or of the generator.
 
     Args:
         text: format string of the message. Its fields are `root` and the parameters of the method.
@@ -333,7 +333,7 @@ def _log_calls(method: Callable[..., Any], text: str, root: str) -> Callable[...
 @contextmanager
 def _logged(request: str) -> Iterator[None]:
     began = time.monotonic()
-    status = "ok"  # does not change if the consumer closes a stream early
+    status = "ok"  # remains if the consumer closes a stream early
     try:
         yield
     except S3UnzipError as error:

@@ -111,7 +111,7 @@ class OpenFolders:
     def _open_root(self, *, create: bool) -> OpenFolder:
         """Return the open root; the first call with `create` makes the root if it is missing."""
         root = self._root
-        # Only the first call with `create` opens the root again, because it may have been deleted
+        # The first call with `create` opens the root again, because the root may have been deleted
         # after an earlier call without `create`.
         if root is not None and (self._opened_with_create or not create):
             return root
@@ -151,8 +151,8 @@ class OpenFolders:
             if not create:
                 raise
         except NotADirectoryError:
-            # On Linux, a symbolic link causes this error. Elsewhere, it causes ELOOP, which
-            # `_walk` translates.
+            # On Linux, a symbolic link causes this error. On other systems, a symbolic link causes
+            # ELOOP, which `_walk` translates.
             if stat.S_ISLNK(os.lstat(name, dir_fd=parent.file).st_mode):
                 raise errors.StorageError(
                     f"{path}: a symbolic link ({name!r}) would lead out of the folder"
@@ -240,7 +240,7 @@ def _rename_exclusively(old: str, old_folder: int, new: str, new_folder: int) ->
 
 
 def restrict_mode(file: int, mode: int) -> None:
-    """Remove the permissions that `mode` does not contain from an open file; add none."""
+    """Remove from an open file all permissions that `mode` does not contain."""
     bits = stat.S_IMODE(os.fstat(file).st_mode)
     with suppress(OSError):  # the file system may not support modes
         os.fchmod(file, bits & mode)

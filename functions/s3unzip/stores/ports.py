@@ -41,7 +41,7 @@ Store = Literal["source", "destination", "work"]
 
 
 class Clock:
-    """Tells the time and the remaining time of the worker, and waits; `stop` ends each wait.
+    """A clock that also knows the remaining time of the worker. `stop` ends all waits.
 
     Args:
         clock: source of the time. Defaults to the clock of the machine.

@@ -74,9 +74,9 @@ class WebSource(Source):
                     return _make_tail(answer, size)._replace(data=data)
             elif answer.status not in NO_SUFFIX_RANGES:
                 raise _explain_status(answer, location)
-        # The server did not send exactly the requested bytes. `super().tail` requests the size and
-        # counts this request. Then it requests the range; this second request is counted here, even
-        # if the archive is empty and there is no second request.
+        # The server did not send exactly the requested bytes. `super().tail` counts the request for
+        # the size, but not the request for the range. The request for the range is counted here,
+        # even if it is not sent, because the archive is empty.
         count_request("get")
         return super().tail(location, length)
 
@@ -279,8 +279,8 @@ class WebSource(Source):
         """
         if isinstance(error, ReadTimeoutError):
             return f"the server sent nothing for {self._config.stall_seconds:g} s"
-        # `NewConnectionError` is a subclass of `ConnectTimeoutError`, but not an error for a
-        # timeout: for example, it means that the connection was refused.
+        # `NewConnectionError` is a subclass of `ConnectTimeoutError`, but is raised for other
+        # reasons, for example if the connection was refused.
         if isinstance(cause, ConnectTimeoutError) and not isinstance(cause, NewConnectionError):
             return f"no answer within {self._config.connect_seconds:g} s"
         # The last argument is the message or, for a ProtocolError, an exception with the message.

@@ -191,8 +191,7 @@ class AwsSession:
             purpose: "bodies" (for large bodies), "slow" (for copies and Complete, which can take S3
                 several minutes) or "control" (for all small, quick requests).
             region: region of the requests. Defaults to the region of the session.
-            signs_payload: whether the signature covers bodies. If it does not, each body has a
-                CRC-32.
+            signs_payload: whether the signature covers bodies. If False, each body has a CRC-32.
         """
         # A forked process must not use its parent's connections, so the key contains the process
         # id.

@@ -285,8 +285,8 @@ class S3Destination(Destination):
             )
         objects, next_token = answer[PARSED_PAGE]
         # On the last page, the next token is None. On other pages, the next token is "" if the
-        # server supports only the first version of ListObjects, which has no tokens. If the next
-        # token is the token of this page, it would return this page again.
+        # server supports only the first version of ListObjects, which has no tokens. The token of
+        # this page would return this page again.
         if next_token is not None and next_token in {"", token}:
             raise StorageError(
                 f"s3://{self._bucket}/{prefix}: the list has no token for a new page; this server "
@@ -652,7 +652,7 @@ def _is_written(stored: StoredObject, body: Buffer, facts: ObjectFacts) -> bool:
     """
     return (
         stored.size == memoryview(body).nbytes
-        # Both CRC-32s come from metadata: that of the stored object and that of the request.
+        # These values come from the metadata of the stored object and of the request.
         and stored.crc32 == _parse_crc(facts.metadata.get(CRC_KEY, ""))
         and stored.checksum in {None, zlib.crc32(body)}
     )
@@ -671,9 +671,9 @@ def _require_field(answer: Mapping[str, Any], field: str, key: str) -> Any:
 def _just_before(key: str) -> str:
     """Return a string that sorts just before `key`: S3 lists only keys after ``StartAfter``."""
     previous = ord(key[-1]) - 1
-    # No character is added instead of a control character or a surrogate. The listing then
-    # may begin with a few keys that sort before `key`.
+    # Control characters and surrogates are not sent. If the result contains only the beginning of
+    # the key, the listing may begin with a few keys that sort before `key`.
     if previous < 0x20 or 0xD800 <= previous < 0xE000:
         return key[:-1]
-    # The last character sorts after all other characters in keys.
+    # The last character of the result sorts after all other characters in keys.
     return f"{key[:-1]}{chr(previous)}\U0010fffd"

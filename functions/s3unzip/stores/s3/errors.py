@@ -41,8 +41,8 @@ NO_ETAG = "ETag Header missing from response"  # end of an obstore message
 PARSED_PAGE = "Page"
 
 # The exceptions that clients raise if a server violates the protocol. OverflowError means that a
-# chunk is too large, RecursionError that redirects contain no region, and each other exception that
-# an XML element is unexpected or repeated.
+# chunk is too large. RecursionError means that redirects contain no region. All others mean that an
+# XML element is unexpected or repeated.
 _PROTOCOL_ERRORS = (AttributeError, LookupError, OverflowError, RecursionError, TypeError)
 # obstore raises FileNotFoundError for a 404, and ValueError for a setting that it cannot use.
 _OBSTORE_ERRORS = (BaseError, FileNotFoundError, ValueError, *_PROTOCOL_ERRORS)
@@ -244,8 +244,8 @@ def _explain_without_status(text: str, details: str) -> ServerAnswer:
     if "ProxyAuthRequired" in details:
         return ServerAnswer(407, "", "")
     message = text.partition("\n")[0][:300]
-    # Without "HTTP error", there was a response, but obstore cannot use the response: it has a
-    # wrong range, no range or a malformed header.
+    # A message without "HTTP error" means that obstore cannot use the response, for example because
+    # the range is wrong or missing, or because a header is malformed.
     if message.startswith(_GENERIC_PREFIX) and "HTTP error" not in message:
         return ServerAnswer(None, "", f"{NOT_S3}: {message.removeprefix(_GENERIC_PREFIX)}")
     http_error = _HTTP_ERROR.search(text)
@@ -463,8 +463,8 @@ def _advise(answer: ServerAnswer, call: Call) -> str:
         )
     if answer.status == 412 and call.pinned:
         return "the archive has been overwritten since it was planned"
-    # The advice by status is for responses without a code. The advice for 400 is not for S3: S3
-    # also sends a response without a code after a HEAD, but always with a request id.
+    # The advice by status is for responses without a code. The advice for 400 is not for S3, whose
+    # response to a HEAD contains a request id, but no code.
     if answer.code or (answer.status == 400 and answer.request_id):
         return ""
     return _STATUS_ADVICE.get(answer.status, "")
@@ -483,9 +483,9 @@ def _advise_omitting_options(answer: ServerAnswer, call: Call) -> str:
 
 
 def _missing_right(answer: ServerAnswer, call: Call) -> str:
-    """Return the permission that may be missing, as the subject for "may be missing".
+    """Return the beginning of "... may be missing": the permission that the call requires.
 
-    The response names the permission, or the action requires it. Without s3:ListBucket, S3 responds
+    If the response names a permission, return that permission. Without s3:ListBucket, S3 responds
     with 403 for a missing key (API_GetObject, Permissions).
     """
     denied = _DENIED_ACTION.search(answer.message)

@@ -194,8 +194,8 @@ def _read_files(profile: str) -> Profile | None:
         if sections is None:
             return None
         settings = sections.get(name, {})
-        # botocore takes the access key, secret and token from the same file. The next statement
-        # would mix the values of both files.
+        # botocore takes the access key, secret and token from the same file. The last statement of
+        # this loop would mix the values of both files.
         if _has_access_keys(values) and _has_access_keys(settings):
             return None
         values |= settings

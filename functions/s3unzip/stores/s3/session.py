@@ -76,7 +76,7 @@ class Session:
         self._aws = aws
         # The obstore clients; a key is the bucket, whether the client writes, and its KMS key.
         self._stores: dict[tuple[str, bool, str | None], S3Store] = {}
-        # By bucket and account: when the account must be confirmed as the owner again.
+        # The time when an account must again be confirmed as the owner of a bucket.
         self._owned: dict[tuple[str, str], float] = {}
         self._reachable: set[str] = set()  # buckets that have passed `check_bucket`
         self._version_denied: set[str] = set()  # buckets that deny access to versions
@@ -302,7 +302,7 @@ class Session:
         error does not allow a retry.
         """
         keys = self._aws.keys
-        if keys.failure is not None and PROVIDER in str(error):  # `error` has only the text
+        if keys.failure is not None and PROVIDER in str(error):  # the cause of `error`
             return keys.failure
         answer = read_answer(error)
         # A HEAD has the action GetObject and is never pinned. The response to a HEAD has no code.

@@ -197,8 +197,9 @@ class S3Source(Source):
         except s3_errors() as error:
             if read_answer(error).status not in {416, 501} and not NO_SUFFIX.search(str(error)):
                 raise self._session.explain_and_adapt(error, call) from None
-            # The caller has counted the GET above. `super().tail` sends a HEAD, which it counts,
-            # and a GET, which is counted here, even if the archive is empty and there is no GET.
+            # The caller has counted the GET above. `super().tail` counts the HEAD, but not the GET
+            # after the HEAD. This GET is counted here, even if the archive is empty and the GET is
+            # not sent.
             count_request("get")
             return super().tail(location, length)
         return self._make_tail(call, answer.meta)._replace(data=data)
