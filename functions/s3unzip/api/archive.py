@@ -56,7 +56,7 @@ HELD_BYTES = 64 * 1024**2  # `open` writes a larger member to a temporary file
 
 
 class NoSuchMemberError(NotFoundError, KeyError):
-    """No selected member has that name. An archive is a mapping, so this is also a `KeyError`."""
+    """No selected member has that name. The error is also a `KeyError`, as in other mappings."""
 
     __str__ = Exception.__str__  # `KeyError` would put the message in quotes
 
@@ -482,7 +482,7 @@ class Archive(Mapping[str, ArchiveMember]):
         self._index.warnings.update(close_member(member, opened, descriptor))
 
     def _reader(self, member: Member) -> Callable[[ByteRange], bytes]:
-        """Return a function that reads ranges of a member; this call already reads a small one."""
+        """Return a function that reads ranges of a member. Read a small member as a whole first."""
         whole = ByteRange(member.offset, member.stop)
         # Each member has its own `Calls`, because a `Calls` with a spent budget never retries.
         read = partial(self._context.calls().read, self._pinned)

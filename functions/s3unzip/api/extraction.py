@@ -184,10 +184,11 @@ def names_one(word: str, stores: Stores) -> bool:
 def find_archives(words: Sequence[str], config: StoreConfig) -> list[Location]:
     """Return the archives that `words` name, in the order of the words and without duplicates.
 
-    A folder or a prefix names all archives below it, at any depth, whose names end in ``.zip`` or
-    ``.zip.001`` in upper or lower case. A glob matches archives with any suffix, but not the other
-    parts of a split archive (``a.z01``, ``a.zip.002``). In a glob, ``**`` matches slashes and ``*``
-    does not. A word that looks like a glob but is the key of an object names that object.
+    A folder or a prefix names the archives below it, at any depth. The names of these archives end
+    in ``.zip`` or ``.zip.001``, in upper or lower case. A glob matches archives with any suffix,
+    but not the other parts of a split archive (``a.z01``, ``a.zip.002``). In a glob, ``**`` matches
+    slashes and ``*`` does not. A word that looks like a glob but is the key of an object names that
+    object.
 
     Raises:
         NotFoundError: a folder or a prefix contains no archive, or a glob matches none.
@@ -250,10 +251,10 @@ def check_prefixes_differ(requests: Sequence[Request]) -> None:
     """Refuse archives that would be extracted to the same prefix.
 
     If the key template does not mention the archive, all archives are meant to share a prefix. A
-    shared prefix is also refused if the archives are deleted afterwards and a member may overwrite
-    another, because the overwritten member would be lost.
+    shared prefix is also refused if the archives are deleted afterwards and members may overwrite
+    each other, because an overwritten member would be lost.
     """
-    sources: dict[str, Location] = {}  # keyed by the prefix to which they are extracted
+    sources: dict[str, Location] = {}  # the first source of each prefix
     for request in requests:
         prefix = parse_template(request).prefix  # a wrong template is refused before any run begins
         first_source = sources.setdefault(prefix, request.source)

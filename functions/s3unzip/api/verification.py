@@ -237,10 +237,10 @@ def verify_objects(
     """
     started = context.clock.now()
     written = written or WrittenObjects()
-    make_comparison = partial(  # `_compare_all` calls it again if keys are not listed in byte order
+    make_comparison = partial(  # `_compare_all` makes a second comparison if keys are out of order
         _ObjectComparison, request, context, effort, written=written, each=each
     )
-    first_comparison = make_comparison()  # its `Calls` also counts the requests for the directory
+    first_comparison = make_comparison()  # `calls` also counts the requests for the directory
     reading = read_archive(request, context, first_comparison.calls)
     check_selection(request.options, reading.index, warn)
     expected = _list_expected(request, reading)
@@ -291,7 +291,8 @@ def _compare_all(
             raise StorageError(
                 f"{error}, after some results were reported: leave out --objects"
             ) from error
-        # The results of the first comparison are discarded, because its threads may still add some.
+        # The results of the first comparison are discarded, because its threads may still add
+        # results.
         second = make_comparison()
         second.compare(expected, any_order=True)
         return second, first.calls.requests + second.calls.requests
@@ -378,7 +379,7 @@ class _ObjectComparison:
                     self.each(ComparedObject(difference.key, difference=difference.kind))
                 for key, proof in equal.items():
                     self.each(ComparedObject(key, proof=proof))
-        # `Progress` supports only these two names; here, they mean equal and different.
+        # `Progress` has no names for equal and different objects, so these two names are used.
         self._progress.finished({"extracted": len(equal), "failed": len(differences)})
 
     def compare(self, expected: list[_Expected], *, any_order: bool = False) -> None:
@@ -390,8 +391,8 @@ class _ObjectComparison:
         looked up or read afterwards.
 
         Args:
-            any_order: whether the store may list keys in any order, and some of them twice. If so,
-                all keys are in one range.
+            any_order: whether the store may list keys in any order, and may list some keys twice.
+                If so, all keys are in one range.
         """
         size = self._effort.range_keys
         if any_order:
@@ -528,8 +529,8 @@ class _ObjectComparison:
     def _look_up(self, key: str) -> tuple[Proof, StoredObject] | None:
         """Return the proof that HEAD can give, and the object; None if there is no object.
 
-        The store's own checksum is the CRC-32 of the object's bytes. The bytes of a gzip file are
-        not the bytes of the member, so the CRC-32 in the metadata is used for a gzip file. In a
+        The store's own checksum is the CRC-32 of the object's bytes. For a gzip file, the CRC-32 in
+        the metadata is used, because the bytes of the file are not the bytes of the member. In a
         store without metadata, the object is read.
         """
         if not self._destination.keeps_metadata:
@@ -600,7 +601,7 @@ class WrittenObjects:
         # keys are hashes of a key and a size. If two objects have the same hash, the later object
         # is kept. `match` does not find the earlier object, so a request must prove its content.
         self._digests: dict[int, bytes] = {}
-        self.runs: list[str] = []  # ids of the runs that wrote these objects
+        self.runs: list[str] = []  # ids of the runs that wrote objects
 
     def add_run(self, records: RunRecords) -> None:
         """Add the objects of a run that have an ETag; to save memory, keep only their hashes."""

@@ -52,7 +52,8 @@ def _check_maximum(context: click.Context, parameter: click.Parameter, number: A
 
 MAX_NUMBER = 1_000_000_000  # larger than any sensible count, time or price
 RANGES = {int: click.IntRange, float: click.FloatRange}
-PATH = {"type": click.Path(readable=False)}  # shells complete it as a path; any text is accepted
+# Shells complete the value as a path; any text is accepted.
+PATH = {"type": click.Path(readable=False)}
 # Click settings for individual parameters, in addition to those from their declarations.
 SETTINGS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("src", "sources", "dest", "password_file", "objects"), PATH),
@@ -163,7 +164,8 @@ def _make_parameter(name: str, changes: dict[str, Any]) -> click.Parameter:
         "envvar": declared.variable,
         "show_envvar": True,
     }
-    # A text option that is not given is None, so that its class applies the default.
+    # If a text option is not given, the value is None. The class of the option then applies the
+    # default.
     if not is_repeatable and declared.kind is not str:
         default = getattr(declared.default, "value", declared.default)  # an enum member's value
         settings |= {"default": default, "show_default": bool(default)}

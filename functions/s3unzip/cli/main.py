@@ -24,8 +24,8 @@ from s3unzip.version import __version__
 INTERNAL_ERROR = 70  # EX_SOFTWARE in sysexits.h
 COMPLETION = "_S3UNZIP_COMPLETE"  # set by a shell's completion script
 
-# The module of each command and the first sentence of its help, so that the list of commands can be
-# printed without loading any of these modules.
+# For each command, its module and the first sentence of its help. The list of commands is printed
+# without loading any of these modules.
 COMMANDS = {
     "run": ("run", "Extract one or more archives on this machine."),
     "plan": ("plan", "Estimate a run: its work, time and cost; nothing is written."),

@@ -241,7 +241,8 @@ def print_failures(report: Report, out: TextIO, env_options: str | None) -> None
 class RunOutput(RunDisplay):
     """Shows the run of one archive: its progress, its report, and the results of nested archives.
 
-    With ``--delete-extra``, it also decides whether to delete the objects that are not members.
+    With ``--delete-extra``, `RunOutput` also decides whether to delete the objects that are not
+    members.
 
     Args:
         connections: the options with which the printed next command reaches the run's stores.

@@ -105,7 +105,7 @@ def _missing_report(run: str, runs: RunList) -> NotFoundError:
         return NotFoundError(
             f"{run} has no report yet; follow it: s3unzip watch {run}{runs.env_options}"
         )
-    # On this machine, `resume` needs a plan; in an environment, it creates one.
+    # On this machine, `resume` needs a plan. In an environment, `resume` creates the plan.
     if runs.environment is None and runs.records(run).find_plan() is None:
         return NotFoundError(
             f"{run} has no plan and no report: it is being planned, or its planning failed; if "
@@ -163,7 +163,7 @@ def _prune(arguments: Arguments, days: float) -> int:
 
 
 def _list_run(recent: ListedRun, run_list: RunList) -> ListedRun | None:
-    """Return the line for a run from its report or plan; None for a local run that has neither."""
+    """Return the line for a run from its report or plan; None if a local run has no plan yet."""
     records = run_list.records(recent.run)
     report = _read_current_report(records, recent.state)
     if report is not None:
@@ -386,8 +386,8 @@ def _has_nested_left(report: Report, run_list: RunList, *, retry_failed: bool) -
         and report.options.nested_depth > 0
         and (
             retry_failed
-            # `NESTED` is written after all nested archives were tried. It also lists the archives
-            # whose runs could not begin.
+            # `NESTED` is written after all nested archives were tried. `NESTED` also lists the
+            # archives whose runs could not begin.
             or not any(store.names(NESTED))
             or b'"reason":"not-begun"' in store.read(NESTED)
         )

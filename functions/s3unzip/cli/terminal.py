@@ -6,11 +6,12 @@ streams. A message that cannot be written does not stop a run. If output cannot 
 command exits with `OUTPUT_LOST`.
 
 SIGTERM and SIGHUP stop a command as Ctrl-C does: a run records its finished work first. Python
-raises `KeyboardInterrupt` between two instructions of the main thread. This exception can be lost:
-Python discards it silently while closing a freed file object (``iobase_finalize`` in CPython's
-Modules/_io/iobase.c), and HTTP responses are such objects. In other destructors, Python prints and
-discards it. `Stopping` therefore raises the exception again until it is handled; the last attempt
-is made when the command ends. `Stopping` also keeps Python from printing the discarded exception.
+raises `KeyboardInterrupt` between two instructions of the main thread. This exception can be lost.
+While closing a freed file object, such as an HTTP response, Python discards the exception silently
+(``iobase_finalize`` in CPython's Modules/_io/iobase.c). In other destructors, Python prints and
+discards the exception. `Stopping` therefore raises the exception again until it is handled; the
+last attempt is made when the command ends. `Stopping` also keeps Python from printing the discarded
+exception.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ class _SafeText(io.TextIOWrapper):
     """
 
     def __init__(self, raw: _Stream, encoding: str, errors: str, *, by_line: bool) -> None:
-        # Unless `by_line` is set, output of up to 1 MiB is written only after the command has
-        # returned its exit code, so that a reader that exits early cannot make the command fail.
+        # Unless `by_line` is set, up to 1 MiB of output is written only after the command has
+        # returned its exit code. A reader that exits early cannot make such a command fail.
         super().__init__(io.BufferedWriter(raw, 1024**2), encoding, errors, line_buffering=by_line)
         # The progress display writes to this stream, because it moves the cursor with control
         # characters. The display itself escapes text from archives and servers.
@@ -193,7 +194,7 @@ class Stopping:
         replaced_hook = sys.unraisablehook
 
         def report_others(discarded: sys.UnraisableHookArgs) -> None:
-            if discarded.exc_type is not KeyboardInterrupt:  # this exception is raised again
+            if discarded.exc_type is not KeyboardInterrupt:  # `KeyboardInterrupt` is raised again
                 replaced_hook(discarded)
 
         sys.unraisablehook = report_others

@@ -60,7 +60,7 @@ class Answer(NamedTuple):
     """The answer of one check, from which `run_check` makes a result."""
 
     status: CheckStatus
-    message: str  # the fact, in one line
+    message: str  # what the check found, in one line
     advice: str = ""  # what to do; empty if there is nothing to do
 
 
@@ -69,7 +69,7 @@ class CheckResult(Struct, frozen=True):
 
     name: str  # name of the check, such as "concurrency"
     status: CheckStatus
-    message: str  # the fact, in one line
+    message: str  # what the check found, in one line
     advice: str = ""  # what to do; empty if there is nothing to do
 
 

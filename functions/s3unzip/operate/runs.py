@@ -316,7 +316,7 @@ class DeployedRuns(RunList):
         """Return the ids of the runs of the current archive at `source`, in chronological order.
 
         The id of a run contains the date of its archive. If the archive was cut into pieces,
-        `source` is the first piece, but the date is that of the last piece, which may be a day
+        `source` is the first piece. But the date belongs to the last piece, which may be a day
         later. A run that replaces what an older version wrote (`FOLLOW_UP_SUFFIX`) began after the
         other runs.
         """
@@ -420,8 +420,8 @@ class DeployedRuns(RunList):
     def _find_last_execution(self, run: str) -> tuple[int, str | None]:
         """Return the number and the state of a run's last execution; 0 and None if there is none.
 
-        The last execution is the one before the first gap in the numbers, which start at 1. A
-        running execution takes precedence, because Step Functions can redrive an earlier execution.
+        The numbers of executions start at 1 and have no gap. A running execution takes precedence,
+        because Step Functions can redrive an earlier execution.
         """
         last: tuple[int, str | None] = (0, None)
         for number in itertools.count(1):

@@ -3,10 +3,10 @@
 The events have the format of S3's own events. A submission can be repeated: an event does not start
 a second run, because the id of a run is derived from the version of its archive.
 
-S3 sends an event at least once, but may send a single event for two writes to an unversioned key,
-and somebody might purge a queue. A function might be killed after writing the report of a run but
-before deleting or tagging the archive. Therefore `find_missing` lists the bucket, computes the run
-id of each archive in the same way as the planner, and looks up the run. If an archive cannot be
+S3 sends an event at least once. But S3 may send a single event for two writes to an unversioned
+key, and somebody may purge the queue. A function might be killed after writing the report of a run
+but before deleting or tagging the archive. Therefore `find_missing` lists the bucket, computes the
+run id of each archive in the same way as the planner, and looks up the run. If an archive cannot be
 read, the search continues with the other archives.
 """
 
@@ -219,8 +219,8 @@ def start_missing(runs: DeployedRuns, archives: Sequence[Unsettled]) -> None:
 def send_events(client: Any, queue: str, sources: Sequence[Location]) -> Iterator[int]:
     """Queue an event for each archive; yield the number sent so far.
 
-    The events have the time of this call. They are sent in concurrent requests, with up to ten
-    events each.
+    The events have the time of this call. The events are sent in concurrent requests, with up to
+    ten events each.
 
     Args:
         client: the SQS client.
