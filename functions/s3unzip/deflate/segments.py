@@ -13,9 +13,9 @@ written starting from their highest bit.
 
 Rules of a `SegmentInflater`:
 
-* Feed it the bytes of `segment_span` in order, in chunks of any length.
+* Call `feed` with the bytes of `segment_span` in order, in chunks of any length.
 * Exhaust the iterator that `feed` returns before the next call.
-* Call `finish` once, as the last call. It returns the rest of the output.
+* Call `finish` once, as the last call, to receive the rest of the output.
 * Use an inflater from only one thread.
 * Bad data never causes an exception: the returned `Arrival` describes how inflating ended.
 """
@@ -117,7 +117,7 @@ _EMPTY_DYNAMIC_BLOCK = (
     + _header_field(0, 5)  # 257 literal/length codes
     + _header_field(0, 5)  # 1 distance code
     + _header_field(18 - 4, 4)  # 18 lengths of the code-length code
-    # 3.2.7 defines their order: the symbols 16 17 18 0 8 7 9 6 10 5 11 4 12 3 13 2 14 1.
+    # 3.2.7 defines the order of the symbols: 16 17 18 0 8 7 9 6 10 5 11 4 12 3 13 2 14 1.
     + 2 * _header_field(0, 3)
     + _header_field(1, 3)
     + 14 * _header_field(0, 3)
@@ -213,9 +213,9 @@ class SegmentInflater:
     Args:
         start_bit: position of the first bit of a block header.
         stop_bit: position of the first bit of a later block header, or None for the end of the
-            stream. It must lie in a later byte than `start_bit`, because `feed` cannot remove the
+            stream. The two bits must not lie in the same byte, because `feed` cannot remove the
             bits of two other segments from one byte. Two boundaries never lie in the same byte,
-            because no two search spans overlap.
+            because search spans do not overlap.
         window: the output before the segment, at most the last 32 KiB.
     """
 

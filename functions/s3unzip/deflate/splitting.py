@@ -3,17 +3,17 @@
 A segment can copy bytes from its window, the last 32 KiB of the output before the segment. This
 window is not available to the worker that scans the segment. Therefore `scan_bits` inflates the
 segment twice, with two invented windows that differ at every position. If a byte is equal in both
-outputs, its value is known. If it differs, the two values together encode the position in the
-window from which the byte was copied. The second inflation stops as soon as the last 32 KiB of both
-outputs are equal, because the outputs cannot differ after that. Segment 0 has no window, so it is
-inflated only once.
+outputs, the byte is known. If the two bytes differ, they together encode the position in the window
+from which the byte was copied. The second inflation stops as soon as the last 32 KiB of both
+outputs are equal, because later bytes cannot differ. Segment 0 has no window, so it is inflated
+only once.
 
 Rules:
 
 * Each call of `scan_segment` and `inflate_segment` can run on a different machine.
 * All workers must use equal segmentations, so that they find the same boundaries.
 * A call can be repeated: the same bytes always produce the same result.
-* `link_segments` needs all scans. If it refuses them, inflate the member as one stream.
+* `link_segments` needs all scans. If the function fails, inflate the member as one stream.
 * None of these functions checks a CRC-32: the directory declares only the CRC-32 of the whole
   member.
 """
@@ -103,8 +103,9 @@ class ScannedSegment(Record, frozen=True, tag="scanned 3"):
         padded = bytes(missing) + window
         resolved = bytearray(self.first[start:])
         for index, (low, high) in enumerate(zip(resolved, self.second[start:], strict=True)):
-            # Two different values mean that the byte was copied from the window. They contain the
-            # low byte of its position and, without the top bit, the high seven bits.
+            # Two different values mean that the byte was copied from the window. The first value is
+            # the low byte of the position in the window. The lower seven bits of the second value
+            # are the high seven bits of the position.
             if low != high:
                 position = low | (high & 0x7F) << 8
                 if position < missing:
@@ -190,7 +191,7 @@ def scan_segment(
     start_bit = locate(layout, segment, read)
     if start_bit is None:
         return None
-    # To cover at most `max_segments` segments, the scan must stop where one of these begins.
+    # The scan must stop where one of these segments begins, to cover at most `max_segments`.
     next_segments = range(segment + 1, min(layout.count, segment + max_segments + 1))
     stop_bits = (locate(layout, next_segment, read) for next_segment in next_segments)
     boundaries = (bit for bit in stop_bits if bit is not None)
@@ -234,7 +235,7 @@ def link_segments(scans: Iterable[ScannedSegment], compressed_size: int) -> Iter
 
     Raises:
         DeflateError: The scans do not form a complete stream: either the data is corrupt, or a
-            boundary is false. To find out which, inflate the stream from its beginning.
+            boundary is false. To find the cause, inflate the stream from the beginning.
     """
     window = b""
     offset = 0

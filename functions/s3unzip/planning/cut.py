@@ -17,7 +17,7 @@ from s3unzip.zip import Member
 from s3unzip.zip.records import FLAG_ENCRYPTED, METHOD_DEFLATE, METHOD_STORED
 
 MAX_SLICES = 1_000  # maximum number per member; a multipart upload may have 10,000 parts
-FEW_SEGMENTS = 16  # so few that an inline Map can run them together with other tasks
+FEW_SEGMENTS = 16  # so few that an inline Map can also run other tasks
 # Minimum length of a segment, in compressed bytes. In a shorter segment, finding the boundary takes
 # most of the time.
 MIN_SEGMENT = 16 * MIB
@@ -91,8 +91,8 @@ class TaskCutter:
         self._tuning = tuning
         self._can_copy = can_copy
         self._inflates_members = inflates_members
-        # In a small archive, segments are shorter, so that each worker gets one. There are
-        # at most `FEW_SEGMENTS` such segments, because finding each boundary takes time.
+        # In a small archive, segments are shorter, so that each worker gets a segment. There are at
+        # most `FEW_SEGMENTS` such segments, because finding each boundary takes time.
         equal_share = math.ceil(work.bytes_in / min(FEW_SEGMENTS, tuning.max_workers))
         # The maximum length of a segment, in compressed bytes.
         self._max_segment = min(tuning.segment_bytes, max(MIN_SEGMENT, equal_share))
@@ -229,7 +229,8 @@ class TaskCutter:
 def _choose_max_batch(work: Load, tuning: Tuning) -> Load:
     """Return the maximum number of members, of bytes read and of bytes written for a batch.
 
-    In a small archive, each worker gets about four batches, or one if an inline Map runs them.
+    In a small archive, each worker gets about four batches, or a single batch if an inline Map runs
+    all batches.
     """
     total_seconds = small_seconds(work, tuning)  # with a single worker
     wanted_seconds = max(

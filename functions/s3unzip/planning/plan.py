@@ -67,7 +67,7 @@ def make_plan(
         records: the records of the run.
         context: the context of this process.
         calls: the object that sends, counts and retries the requests.
-        check: called with the directory before the first write; its errors end the plan.
+        check: called with the directory before the first write; an error ends the plan.
     """
     run = Run(
         **asdict(request),
@@ -221,7 +221,7 @@ def make_cutter(request: Request, reading: Reading, context: Context) -> TaskCut
         context.tuning,
         Load(len(selected), selected.compressed_size, selected.size),
         can_copy=store.copies_from(request.source, reading.pin),
-        inflates_members=request.options.as_gzip is None,  # otherwise, they stay compressed
+        inflates_members=request.options.as_gzip is None,
     )
 
 

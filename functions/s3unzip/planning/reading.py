@@ -157,8 +157,8 @@ def _narrow_to_budget(policy: Policy, budget: Budget | None) -> Policy:
 def folder_keys(reading: Reading, options: Options) -> Iterator[str]:
     """Yield the keys of the archive's folders that the options select.
 
-    Yields nothing if the options name members or limit their number. Globs are matched
-    against the full path of a folder, including its final slash.
+    Yields nothing if the options name members or limit the number of members. Globs are matched
+    against the full path of a folder, including the final slash.
     """
     if not makes_folders(options):
         return

@@ -57,7 +57,7 @@ class KeyTemplate(Struct, frozen=True):
         return self.prefix + MARKER
 
     def key_of(self) -> Callable[[str], str]:
-        """Return the function that builds the key from the path; it is called once per member."""
+        """Return the function that builds the key from the path of a member."""
         if self.plain:
             return self.prefix.__add__
         return self._make_key
@@ -128,7 +128,7 @@ def parse_template(request: Request | Report) -> KeyTemplate:
 
 
 def members_folder(run: Request | Report) -> Location:
-    """Return the folder or the prefix that contains a run's members; it ends in a slash.
+    """Return the folder or the prefix that contains a run's members; the key ends with a slash.
 
     If the archive was refused, the run has no members, and the destination itself is returned.
     """
@@ -140,7 +140,7 @@ def members_folder(run: Request | Report) -> Location:
 
 
 def _escape_dots(path: str) -> str:
-    """Return the path of an archive; in parts that are ``.`` or ``..``, the dots are escaped.
+    """Return the path of an archive, with escaped dots in the parts ``.`` and ``..``.
 
     S3 allows such parts in a key. Without the escapes, the name of an archive could lead out of
     the destination.
@@ -180,8 +180,8 @@ def selector(options: Options) -> Callable[[str], bool] | None:
 def makes_folders(options: Options) -> bool:
     """Return whether a run creates all selected folders of the archive, even empty ones.
 
-    If the options name members or limit their number, the run creates only the folders that contain
-    selected members.
+    If the options name members or limit the number of members, the run creates only the folders
+    that contain selected members.
     """
     return not options.names and options.limit is None
 
@@ -244,8 +244,8 @@ def find_unmatched(
         if name in missing
     ]
     unmatched_globs: list[str] = []
-    # Each selected member matches one of the globs in `include`. If there is only one glob, it has
-    # a match.
+    # Each selected member matches one of the globs in `include`. If there is only one glob, this
+    # glob has a match.
     if selected_count and len(options.include) == 1:
         return missing_names, unmatched_globs
     for pattern in options.include:

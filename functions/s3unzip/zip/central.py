@@ -57,7 +57,7 @@ _FIXED = struct.Struct("<12sIIIIHHH8sI")
 _FORM = struct.Struct("<4sHHHHHHI")
 
 # The maximum length of a stream without content, by method. Some writers store such a stream for a
-# directory. Empty streams of other methods have up to 32 bytes (xz).
+# directory. With a method that is not listed, an empty stream has up to 32 bytes (xz).
 _EMPTY_STREAM = {records.METHOD_STORED: 0, records.METHOD_DEFLATE: 5, records.METHOD_DEFLATE64: 5}
 _EMPTY_OTHER = 32
 # A deflated member with so few compressed bytes cannot exceed its declared size by 4 GiB.
@@ -221,7 +221,7 @@ class DirectoryReader:
             mtime = read_dos_time(dos_time)
         name = self._read_name(form, extras)
         creates_folder = False  # remains False for a directory that becomes a file
-        # If only the attributes declare a directory, they count only if the name is valid or empty.
+        # If only the attributes declare a directory, the name must be valid or empty.
         if name.is_directory or (form.declares_folder and name.failure in (None, "name-empty")):
             is_empty = _is_empty(form, crc32, sizes)
             creates_folder = self._check_folder(name, sizes, is_empty=is_empty)
@@ -405,8 +405,8 @@ class DirectoryReader:
         Any other directory with content is reported. The declared size of a directory without
         content is ignored.
         """
-        # With a slash at its end, a name is never the name of a file. With a backslash at its end,
-        # it can be the name of a file, unless the path is empty.
+        # A name that ends with a slash is never the name of a file. A name that ends with a
+        # backslash can be the name of a file, unless the path is empty.
         can_be_file = not name.is_directory or (name.path != "" and self._raw_name.endswith(b"\\"))
         if not name.is_directory:
             self._warnings["dir-attr-without-slash"] += 1
@@ -523,7 +523,7 @@ class DirectoryReader:
         wrapped.lengthen_members(table, long_members)
         for number in long_members:
             self._wrapped_bytes += table.compressed_sizes[number]
-            # Discard a "bomb-ratio": it was derived from only the lower 32 bits of both sizes.
+            # Discard a "bomb-ratio", because only the lower 32 bits of both sizes were compared.
             if table.kinds[number] == FAILED and table.codes[number] == "bomb-ratio":
                 table.kinds[number] = SELECTED
             # Only SELECTED and FAILED members have a key, which `KeyChecker.finish` needs. Other
@@ -560,9 +560,8 @@ def _is_empty(form: _HeaderForm, crc32: int, sizes: Sizes) -> bool:
 
     Some writers declare the size that the folder occupies on disk. Therefore a directory has no
     content if its CRC-32 is 0 and its data is as short as an empty stream. This rule is not enough
-    if the data is encrypted or the method is not in `_EMPTY_STREAM`: then a stream can have content
-    even if it is as short as an empty stream. In this case, a directory that declares a size has no
-    content only if it has no data at all.
+    if the data is encrypted or the method is not in `_EMPTY_STREAM`: a stream with content can be
+    as short as an empty stream. In this case, a directory that declares a size must have no data.
     """
     short_stream_can_have_content = form.is_encrypted or form.method not in _EMPTY_STREAM
     if sizes.size and short_stream_can_have_content:

@@ -213,12 +213,12 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     Other methods have no maximum ratio, so a high ratio is only a warning. `decoder_memory` limits
     the memory that a stream header can request for an LZMA dictionary or a zstd window. `parts`
     limits the number of files in a split archive, because the input of each worker contains the
-    names of all of them.
+    names of all files.
 
     Reading a directory needs at most about 300 bytes of memory for each member, plus `names_size`,
-    plus twice `folder_memory`. Failed members need no more memory: at most 10,000 failed members
-    keep a message, and the others keep only a code. `names_size` limits the total length of all
-    names in UTF-8. A name that cannot be a key is cut, and only the remaining part counts.
+    plus twice `folder_memory`. Failed members need no more memory: the first 10,000 failed members
+    keep a message, and later failed members keep only a code. `names_size` limits the total length
+    of all names in UTF-8. A name that cannot be a key is cut, and only the remaining part counts.
     `folder_memory` limits the memory for comparing keys with folders, and directories with each
     other. If this memory is used up, a clash might be counted twice, and a directory that is listed
     twice might not be noticed.

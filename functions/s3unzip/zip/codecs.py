@@ -140,7 +140,7 @@ class _SlicedStream:
         """Return the length of the next slice, or 0 if more input is needed first."""
         if self._input_left is None:
             return min(self._max_slice, len(self._input))
-        # The last byte is a separate slice, so that it is spare if the stream ends before it.
+        # The last byte is a separate slice, which remains unused if the stream ends earlier.
         next_length = min(self._max_slice, max(1, self._input_left - 1))
         return next_length if len(self._input) >= next_length else 0
 
@@ -194,7 +194,7 @@ class _StreamChain:
         self._stream = start()
         self._input = memoryview(b"")  # pushed bytes that no stream has received
         # The last slice that a stream received, followed by `_input`. When the stream ends, the
-        # bytes of this slice that it has not used are put back into `_input`.
+        # unused bytes of this slice are put back into `_input`.
         self._slice_and_rest = memoryview(b"")
         self._dropped_bytes = 0  # number of bytes after the last stream, which `_start_next` drops
 
@@ -210,7 +210,7 @@ class _StreamChain:
         if self._dropped_bytes:  # the last stream has ended, so further input is only counted
             self._dropped_bytes += len(data)
             return
-        if self._input:  # left by `_start_next`, because it is shorter than a magic number
+        if self._input:  # `_start_next` has left a part of a magic number
             data = b"".join((self._input, data))
         self._input = memoryview(data)
 
@@ -276,7 +276,7 @@ def _fail(member: Member, error: Exception) -> NoReturn:
 class _LzmaStream:
     """LZMA with a header that only ZIP uses: version, length of the properties, properties.
 
-    The interface is that of the decompressors in `bz2` and `lzma`. liblzma receives a header in the
+    The decompressors in `bz2` and `lzma` have the same interface. liblzma receives a header in the
     old `.lzma` format, with the same properties and the size, and then the raw stream. With this
     header, the library finds the end of the stream (at an end marker, if flag bit 1 is set), and
     enforces a memory limit.
@@ -288,7 +288,7 @@ class _LzmaStream:
         self._output_left = member.size  # number of bytes that are still to be returned
         self._missing_input = member.compressed_size  # number of bytes that have not arrived yet
         self._memory_limit = min(policy.limits.decoder_memory, _MAX_DICTIONARY)
-        self._stream: lzma.LZMADecompressor | None = None  # None until its header has arrived
+        self._stream: lzma.LZMADecompressor | None = None  # None until the header has arrived
         self._input: Buffer = b""  # bytes that liblzma has not received yet
         self.unused_data: Buffer = b""  # bytes after the end of the stream
 

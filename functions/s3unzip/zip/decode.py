@@ -106,7 +106,7 @@ class MemberDecoder:
     def _decrypt(self, cipher: _ZipCrypto | _WinZipAes, data: Buffer) -> Buffer:
         """Return the decrypted bytes of `data`.
 
-        The first `lead_length` bytes of the member are not content. They start the cipher.
+        The cipher starts with the first `lead_length` bytes of the member, which are not content.
         """
         missing = cipher.lead_length - len(self._lead)
         if missing:

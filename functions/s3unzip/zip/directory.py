@@ -34,7 +34,7 @@ _SEARCH_CHUNK = 4 * MIB
 # stops at each signature in 64 MiB could take many seconds.
 _END_RECORD = re.compile(rb"PK\x05\x06(?=(..)\1(?!\0\0)(..)\2...\0)", re.DOTALL)
 
-# The first bytes of a split archive (8.5.3), and of a split archive that has only one part (8.5.4).
+# The first bytes of a split archive (8.5.3), and of a split archive with a single part (8.5.4).
 SPANNING_SIGNATURES = (records.DESCRIPTOR_SIGNATURE, b"PK00")
 
 # Bytes with larger values are assumed not to be a local header.
@@ -249,9 +249,9 @@ def inspect_prefix(location: DirectoryLocation, first: int) -> Reads[list[str]]:
 
     Among these bytes, the first and the last `EOCD_ROOM` bytes are searched for a record, and the
     first `MAX_SEARCHED` bytes are searched for a whole archive. `location.prefix` is the number of
-    bytes that the offsets do not include. If it is 0, another archive, for example in the program
-    of a self-extractor, causes only a warning: readers that search from the first byte would
-    extract the other archive.
+    bytes that the offsets do not include. If `location.prefix` is 0, another archive, for example
+    in the program of a self-extractor, causes only a warning: readers that search from the first
+    byte would extract the other archive.
 
     Raises:
         RejectedError: the bytes contain another archive (`stacked-archive`) or a record
@@ -303,11 +303,11 @@ def _find_archive(archive: ArchiveBytes, start: int, stop: int) -> Reads[int | N
     while start < stop:
         chunk = yield from archive.read(start, min(stop, start + _SEARCH_CHUNK))
         data = overlap + chunk
-        # The comment of an end record near the end of the earlier chunk can end in this chunk.
+        # An end record can begin near the end of the previous chunk, and end in this chunk.
         for match in _END_RECORD.finditer(data, max(0, len(overlap) - EOCD_ROOM)):
             if _has_directory(data, match.start()):
                 return start - len(overlap) + match.start()
-        # The end record of a directory at the end of this chunk can be in the next chunk.
+        # A directory can be at the end of this chunk, and its end record in the next chunk.
         overlap = data[-_SEARCH_CHUNK:]
         start += len(chunk)
     return None

@@ -324,8 +324,8 @@ def _join_zip64(
 def _place_directory(disks: Disks, record: EndRecord, at: int) -> EndRecord:
     """Check the disk numbers in the record at `at`; make the offset of its directory absolute.
 
-    The record must declare the disk on which it is stored. It must not place the directory on a
-    later disk.
+    The record must declare the disk on which it is stored. The directory must not be on a later
+    disk.
     """
     disk = record.disk
     if disk != disks.disk_of(at) or record.directory_disk > disk:
@@ -379,7 +379,7 @@ def _check_without_zip64(
     computed_offset = (at - eocd.directory_size) % WRAP
     needs_offset = eocd.directory_offset == SENTINEL_32 and computed_offset != SENTINEL_32
     needs_size = eocd.directory_size == SENTINEL_32
-    # A disk after the last disk does not exist; its number can be the sentinel 65,535.
+    # The number of a disk that does not exist, such as the sentinel 65,535.
     needs_disk = max(eocd.disk, eocd.directory_disk) > disks.last
     if needs_offset or needs_size or needs_disk:
         reject("zip64-locator-missing", "no locator precedes the end record", at)
@@ -462,8 +462,8 @@ def _refuse_encrypted(archive: ArchiveBytes, record_at: int, extensible_length: 
 def _compare_zip64(disks: Disks, eocd: EndRecord, expected: EndRecord, at: int) -> None:
     """Refuse an end record with a value that differs from the ZIP64 record and is not a sentinel.
 
-    `expected` is the ZIP64 record. It declares the disk on which it is stored, and the number of
-    headers on this disk. An end record at `at` on a later disk declares the last disk and 0
+    `expected` is the ZIP64 record, which declares its own disk and the number of headers on this
+    disk. If the end record at `at` is on a later disk, the end record declares the last disk and 0
     headers, because the directory ends before the ZIP64 record.
     """
     if disks.is_split and disks.disk_of(at) != expected.disk:
@@ -501,9 +501,9 @@ def _follows_directory(window: bytes, at: int) -> bool:
 def count_disks(tail: bytes) -> int:
     """Return the number of disks of an archive, according to the end record in its last bytes.
 
-    If there are several end records, the function uses the one whose comment ends last. An end
-    record with other bytes after it counts only if a directory is directly before it: elsewhere,
-    its signature can be a constant in the code of an archiving program. If there is no complete end
+    If there are several end records, the function uses the end record whose comment ends last. If
+    other bytes follow an end record, it counts only if a directory directly precedes it: elsewhere,
+    the signature can be a constant in the code of an archiving program. If there is no complete end
     record, the function returns 1, and `locate_directory` refuses the archive.
     """
     window = tail[-EOCD_ROOM:]
@@ -523,4 +523,4 @@ def count_disks(tail: bytes) -> int:
     locator = bytes_before[-ZIP64_LOCATOR_LENGTH:]
     if len(locator) < ZIP64_LOCATOR_LENGTH or not locator.startswith(ZIP64_LOCATOR_SIGNATURE):
         return 1
-    return max(1, int(_ZIP64_LOCATOR.unpack(locator)[2]))  # its last field: the number of disks
+    return max(1, int(_ZIP64_LOCATOR.unpack(locator)[2]))  # the last field is the number of disks

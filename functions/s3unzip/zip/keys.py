@@ -40,14 +40,14 @@ def _hash_folders(
 
     The default `str` does not change a path. `folders` may repeat a folder for each of its members.
     Each hash is usually yielded only once. When the yielded hashes occupy `memory` bytes, the
-    function clears its set of hashes, so it may yield them again.
+    function clears the set of these hashes, and may then yield a hash again.
     """
     max_hashes = max(1, memory // _HASH_BYTES)
     hashes = set[int]()
     while chunk := set(islice(folders, _FOLDERS_AT_ONCE)):
         for folder in chunk:
             path = fold(folder)
-            # Yield the path and its parents. If a path was yielded, so were its parents.
+            # Yield the path and its parents. If a path was yielded before, its parents were, too.
             while path and (key_hash := hash(path)) not in hashes:
                 if len(hashes) >= max_hashes:
                     hashes.clear()
@@ -101,7 +101,7 @@ class KeyChecker:
                 if len(key) > short_length and utf8_length(key) > max_bytes:
                     self._fail_long_key(number, key)
                     continue
-                # A member with a reserved name fails, but its key is still compared with others.
+                # A member with a reserved name fails. Its key is still compared with other keys.
                 # The trailing slash ensures that a prefix is compared by whole segments.
                 if self._reserved and f"{fold_key(key)}/".startswith(f"{self._reserved}/"):
                     table.fail_header(number, "name-reserved", "the completion marker has this key")
@@ -149,7 +149,7 @@ class KeyChecker:
         elif len(self._directories) < self._policy.limits.folder_memory // _HASH_BYTES:
             self._directories.add(hash(path))
         if utf8_length(path) > self._policy.limits.key_bytes:
-            table.kinds[number] = SKIPPED_FOLDER  # all keys below it are also too long
+            table.kinds[number] = SKIPPED_FOLDER  # all keys in the folder are also too long
             table.shorten_name(number)  # saves memory
 
     def finish(self) -> None:
@@ -258,7 +258,7 @@ class KeyChecker:
             key = self._selection.key_of(table.path(number))
             if hash(fold_key(key)) in clashes:
                 numbers_by_key_hash[hash(key)] = number
-        # First find the folders that contain other members, then add those that the archive lists.
+        # First find the folders that contain other members, then add the folders in the archive.
         memory = self._policy.limits.folder_memory
         parents = (key.rpartition("/")[0] for key in self._keys(SELECTED))
         used_folders = set(numbers_by_key_hash).intersection(_hash_folders(parents, memory))

@@ -27,7 +27,7 @@ AFTER_LENGTH = 64 * 1024
 _LOCAL = struct.Struct("<4sxxHHHxxIIIHH")
 _DESCRIPTOR = struct.Struct("<III")  # CRC-32, compressed size, size
 _WIDE_DESCRIPTOR = struct.Struct("<IQQ")
-# Java's ZIP file system writes only this many bytes of each descriptor, whatever its form.
+# Java's ZIP file system writes only this many bytes of each descriptor, even of a longer form.
 _CUT_LENGTH = 16
 
 
@@ -274,8 +274,8 @@ def _choose_local_name(member: Member, payload: bytes) -> tuple[bytes, bool]:
 def close_member(member: Member, opened: OpenedMember, tail: Buffer) -> list[str]:
     """Check the descriptor and the gap after a member's data; return the warning codes.
 
-    `tail` begins where the data ends. It contains all bytes up to `member.stop`, or at least the
-    first `AFTER_LENGTH` of them; later bytes are ignored.
+    `tail` begins where the data ends, and contains all bytes up to `member.stop`, or at least the
+    first `AFTER_LENGTH` bytes. Later bytes are ignored.
 
     Raises:
         MemberError: the data descriptor disagrees with the directory.
@@ -292,7 +292,7 @@ def close_member(member: Member, opened: OpenedMember, tail: Buffer) -> list[str
 
 
 def _check_descriptor(member: Member, opened: OpenedMember, tail: Buffer) -> tuple[int, list[str]]:
-    """Return the length of the descriptor, or 0 if it is absent, and the codes of warnings.
+    """Return the length of the descriptor (0 if there is none), and the codes of warnings.
 
     `tail` has the same meaning as in `close_member`. A descriptor (4.3.9) has one of four forms: it
     can have a signature, and its sizes have 32 or 64 bits. The archive does not declare the form,

@@ -87,7 +87,7 @@ class HeaderTable:
     def path(self, number: int) -> str:
         """Return the path in the header with this number."""
         path = self._paths[number]
-        if isinstance(path, str):  # it is ASCII (see `_pack_path`)
+        if isinstance(path, str):  # an ASCII path (see `_pack_path`)
             return path
         return path.decode("utf-8", "surrogatepass")  # the reverse of `_pack_path`
 

@@ -22,11 +22,12 @@ from s3unzip.zip.values import SHOWN_NAME
 _SEGMENT = rb"[A-Za-z0-9_+@%=,~()\[\]{}!#$&'-](?:[ .]*+[A-Za-z0-9_+@%=,~()\[\]{}!#$&'-]++)*+"
 is_plain_name = re.compile(rb"%s(?:/%s)*+/?" % (_SEGMENT, _SEGMENT)).fullmatch
 
-# Control characters, and characters that XML 1.0 excludes (section 2.2). Some of them control a
-# terminal or end a line in a list. S3 accepts such keys, but DeleteObjects cannot represent most of
-# them, and ListObjects can represent them only with encoding-type=url. The carriage return has a
-# separate check, because S3 has a rule for carriage returns in XML, and macOS stores a file
-# "Icon\r" in each folder with a custom icon.
+# Control characters, and characters that XML 1.0 excludes (section 2.2). Some control characters
+# change a terminal or end a line in a list. S3 accepts keys with these characters, but most of
+# these keys cannot be in a request of DeleteObjects, and a response of ListObjects can contain
+# these keys only with encoding-type=url. The carriage return has a separate check, because S3 has a
+# rule for carriage returns in XML, and macOS stores a file "Icon\r" in each folder with a custom
+# icon.
 # https://docs.aws.amazon.com/AmazonS3/latest/userguide/object-keys.html
 _CONTROL = re.compile("[\x01-\x0c\x0e-\x1f\x7f\ufffe\uffff\ud800-\udfff]")
 _DRIVE = re.compile(r"[A-Za-z]:")
@@ -95,7 +96,7 @@ def _decode_name(raw: bytes, *, is_utf8: bool, policy: Policy) -> tuple[str, str
     """Return the text of a raw name, and the code of a finding about it, or None.
 
     `is_utf8` is the value of flag bit 11 (APPNOTE appendix D). An ASCII name is ASCII in every
-    encoding. If the bit is set, other names are UTF-8; if not, the policy's encoding applies.
+    encoding. If the bit is set, any other name is UTF-8; if not, the policy's encoding applies.
     If the policy has no encoding, a name is decoded as UTF-8 if it is valid UTF-8 (macOS and many
     other writers do not set the bit), and otherwise as cp437. If a name cannot be decoded, use the
     returned text only in messages.
@@ -120,9 +121,9 @@ def _decode_name(raw: bytes, *, is_utf8: bool, policy: Policy) -> tuple[str, str
 def check_name(text: str, policy: Policy) -> Name:
     """Check and normalise a decoded name: remove `.`, leading drives and empty segments.
 
-    A name such as ``./`` denotes the destination folder itself. Its path is empty, and its failure
-    is `name-empty`. `central` reports this failure only for a file: a directory may have such a
-    name.
+    A name such as ``./`` denotes the destination folder itself. The path of such a name is empty,
+    and the failure is `name-empty`. `central` reports this failure only for a file: a directory may
+    have such a name.
     """
     slashed = text.replace("\\", "/")
     relative = slashed.lstrip("/")

@@ -57,8 +57,8 @@ _UNSUPPORTED_METHODS = {
 
 MAX_DEFLATE_RATIO = 1_032  # two bits can represent at most 258 bytes (RFC 1951)
 
-# For the hosts Unix and Darwin, the external attributes contain a mode. For MS-DOS, OS/2, Windows
-# NTFS and VFAT, they contain DOS attributes (4.4.2).
+# The external attributes contain a mode for the hosts Unix and Darwin, and DOS attributes for the
+# hosts MS-DOS, OS/2, Windows NTFS and VFAT (4.4.2).
 UNIX_HOSTS = (3, 19)
 DOS_HOSTS = (0, 6, 10, 14)
 
@@ -193,7 +193,7 @@ def resolve_zip64(extras: Extras, declared: Sizes) -> Sizes:
     for name, sentinel, length in _ZIP64_VALUES:
         if getattr(declared, name) != sentinel:
             continue
-        if len(payload) < length:  # the field does not contain this value and later values
+        if len(payload) < length:  # this value and later values are missing
             wide_values["lacks_value"] = True
             break
         wide_values[name] = int.from_bytes(payload[:length], "little")

@@ -120,7 +120,7 @@ class Member(Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def name_bytes(self) -> bytes:
-        """The declared name; without a `raw_name`, it is ASCII and equal to `path`."""
+        """The declared name, which is ASCII and equal to `path` if there is no `raw_name`."""
         if self.raw_name is None:
             return self.path.encode("ascii")
         return self.raw_name
@@ -184,7 +184,7 @@ class Disks:
 
     The records of a split archive contain the number of a disk and an offset on that disk, which
     this class converts to an absolute offset. An archive that was written as a whole and then cut
-    into files counts as one disk, because its records do not count the files. If there is only one
+    into files counts as one disk, because the records do not count the files. If there is only one
     disk, this class does not compare offsets with the size of the disk, because other checks refuse
     offsets outside the archive.
     """

@@ -1,8 +1,8 @@
 """Archives above 4 GiB without ZIP64, whose sizes and offsets are modulo 2^32.
 
-macOS writes such archives (Archive Utility before macOS 15.3, and ditto). It truncates each
-number to its lower 32 bits, in both headers, in the data descriptors and in the end record. The
-tools of macOS can unpack these archives. See https://github.com/thejoshwolfe/yauzl/issues/69.
+Archive Utility (before macOS 15.3) and ditto write such archives. They truncate each number to its
+lower 32 bits, in both headers, in the data descriptors and in the end record. The tools of macOS
+can unpack these archives. See https://github.com/thejoshwolfe/yauzl/issues/69.
 s3unzip reads such archives according to these rules:
 
 1. The directory ends at the end record, so its start can be computed from its size. If the start is
@@ -12,7 +12,7 @@ s3unzip reads such archives according to these rules:
 2. Members are in the order of the directory and do not share bytes. A local header is therefore at
    the first offset after the previous member whose lower 32 bits are the declared offset.
 3. If 4 GiB or more remain before the directory, these bytes belong to members of 4 GiB or more. All
-   local headers after such a member are shifted by the same number of bytes. Bisection finds the
+   local headers after such a member are shifted by the same number of bytes. Bisection finds such a
    member: a local header with the right name must be at exactly one of the possible offsets.
 4. The size of a stored member is the length of its data. The size of a deflated member is known
    only when the member has been inflated: the lower 32 bits of the size, the CRC-32 and the end of
@@ -63,8 +63,8 @@ def find_long_members(table: HeaderTable, start: int) -> Reads[dict[int, int]]:
     `table` contains at least one header, and the smallest possible offset of each header. The
     directory begins at `start`. The function first looks for the local headers before and after
     each multiple of 4 GiB. These headers show that the directory is in the order of the offsets,
-    and divide it into spans. Then each span is halved until it contains only one member, or until
-    all of its members have their declared lengths.
+    and divide it into spans. Then spans are halved until each span contains a single member, or
+    only members that have their declared lengths.
 
     Raises:
         RejectedError: the local headers do not prove that there is only one interpretation.
@@ -130,7 +130,7 @@ def _find_wraps(table: HeaderTable, start: int, number: int, candidates: range) 
     archive unless exactly one number is correct.
     """
     member = table.member(number)
-    name = member.name_bytes  # a name that was cut contains only its beginning
+    name = member.name_bytes  # or the beginning of a name that was cut
     fitting: list[int] = []
     for wraps in candidates:
         at = member.offset + wraps * WRAP
