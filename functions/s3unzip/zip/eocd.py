@@ -228,12 +228,16 @@ def _find_eocd(archive: ArchiveBytes, window: bytes) -> Reads[int]:
             f"an end record inside the comment of the end record at {offset}",
             base + inner_at,
         )
-    if last_stop != len(window):  # padding follows the end record
-        container = yield from _describe_container(archive)
-        if container:  # for example a tar file, which ends with NULs
-            archive.warn_or_refuse("trailing-data", f"padding{container}", base + last_stop)
-        archive.warnings.append("trailing-padding")
+    if last_stop != len(window):
+        yield from _check_padding(archive, base + last_stop)
     return positions[0]
+
+
+def _check_padding(archive: ArchiveBytes, offset: int) -> Reads[None]:
+    container = yield from _describe_container(archive)
+    if container:  # for example a tar file, which ends with NULs
+        archive.warn_or_refuse("trailing-data", f"padding{container}", offset)
+    archive.warnings.append("trailing-padding")
 
 
 def _find_complete_eocd(archive: ArchiveBytes, window: bytes, stops: dict[int, int]) -> Reads[int]:

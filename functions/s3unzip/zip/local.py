@@ -297,10 +297,6 @@ def _check_descriptor(member: Member, opened: OpenedMember, tail: Buffer) -> tup
     `tail` has the same meaning as in `close_member`. A descriptor (4.3.9) has one of four forms: it
     can have a signature, and its sizes have 32 or 64 bits. The archive does not declare the form,
     so the descriptor is accepted if any form matches the directory.
-
-    LibreOffice and some other writers announce a descriptor but do not write it. A descriptor can
-    be absent if the local header declares the content, because the descriptor would only repeat
-    these values. The next header must then begin where the data ends.
     """
     content = _declared_content(member)
     forms = [_WIDE_DESCRIPTOR.pack(*content)]
@@ -318,14 +314,24 @@ def _check_descriptor(member: Member, opened: OpenedMember, tail: Buffer) -> tup
             # `tail` ends at the next header, after 16 bytes: Java has cut a longer descriptor.
             if len(start) == _CUT_LENGTH and descriptor.startswith(start):
                 return _CUT_LENGTH, ["dd-cut"]
+    _check_absence(member, opened, start)
+    return 0, ["dd-absent"]
+
+
+def _check_absence(member: Member, opened: OpenedMember, start: bytes) -> None:
+    """Refuse a member whose descriptor is wrong, and not only absent; the data precedes `start`.
+
+    LibreOffice and some other writers announce a descriptor but do not write it. A descriptor can
+    be absent if the local header declares the content, because the descriptor would only repeat
+    these values. The next header must then begin where the data ends.
+    """
     data_stop = member.offset + opened.data_start + member.compressed_size
-    # If there is no descriptor, the next header begins where the data ends.
-    next_signatures = (records.LOCAL_SIGNATURE, records.CENTRAL_SIGNATURE)
-    ends_at_header = data_stop == member.stop or start.startswith(next_signatures)
+    ends_at_header = data_stop == member.stop or start.startswith(
+        (records.LOCAL_SIGNATURE, records.CENTRAL_SIGNATURE)
+    )
     if not (opened.declares_content and ends_at_header):
         member.fail_size(
             "dd-mismatch",
             f"{start[:16].hex() or 'nothing'} where the descriptor should be",
             data_stop,
         )
-    return 0, ["dd-absent"]
