@@ -261,7 +261,6 @@ class _StreamChain:
 
 
 def _fail(member: Member, error: Exception) -> NoReturn:
-    """Fail a member whose decompressor raised `error`."""
     if isinstance(error, IGZIP_ERROR):
         member.fail("corrupt-stream", explain_igzip(error))  # raises an error
     code = "corrupt-stream"

@@ -122,7 +122,6 @@ class KeyChecker:
             )
 
     def _fail_long_key(self, number: int, key: str) -> None:
-        """Fail a member whose key is too long to exist; shorten its name."""
         self._table.fail_header(
             number,
             "key-too-long",
@@ -222,14 +221,15 @@ class KeyChecker:
         `hashes` contains the hashes of all folded keys. The keys of failed members are included, as
         in `_group_repeated`.
         """
-        parents = (key.rpartition("/")[0] for key in self._keys(SELECTED, FAILED))
-        folders = chain(parents, map(self._selection.key_of, self._selected_folders()))
+        listed_folders = map(self._selection.key_of, self._selected_folders())
+        folders = chain(self._parents(SELECTED, FAILED), listed_folders)
         return hashes.intersection(
             _hash_folders(folders, self._policy.limits.folder_memory, fold_key)
         )
 
-    def _keys(self, *kinds: int) -> Iterator[str]:
-        return map(self._selection.key_of, self._table.paths(*kinds))
+    def _parents(self, *kinds: int) -> Iterator[str]:
+        keys = map(self._selection.key_of, self._table.paths(*kinds))
+        return (key.rpartition("/")[0] for key in keys)
 
     def _selected_folders(self) -> Iterator[str]:
         selects = self._selection.selects
@@ -260,8 +260,8 @@ class KeyChecker:
                 numbers_by_key_hash[hash(key)] = number
         # First find the folders that contain other members, then add the folders in the archive.
         memory = self._policy.limits.folder_memory
-        parents = (key.rpartition("/")[0] for key in self._keys(SELECTED))
-        used_folders = set(numbers_by_key_hash).intersection(_hash_folders(parents, memory))
+        parent_hashes = _hash_folders(self._parents(SELECTED), memory)
+        used_folders = set(numbers_by_key_hash).intersection(parent_hashes)
         listed_folders = filter(None, map(folder_key, self._selected_folders()))
         folders = used_folders.union(_hash_folders(listed_folders, memory))
         for key_hash, number in numbers_by_key_hash.items():
