@@ -492,7 +492,6 @@ class DirectoryReader:
         selected = readable  # nearly always all members are selected
         if UNSELECTED in table.kinds:
             selected = self._members_of(order, SELECTED)
-        failed = array("I", table.numbers(FAILED, KEYLESS))  # KEYLESS members have failed, too
         # Members with `FLAG_WRAPPED` can be larger than declared. The part of the limit that the
         # declared sizes do not use is divided among these members, in proportion to their
         # compressed sizes.
@@ -503,7 +502,7 @@ class DirectoryReader:
             table=table,
             members=readable,
             selected=selected,
-            failures=Members(table, failed, table.refused),
+            failures=Members(table, array("I", table.numbers(FAILED, KEYLESS)), table.refused),
             first=table.offsets[order[0]] if order else start,
             warnings=self._warnings + self._keys.warnings,
             inflation=inflation,

@@ -221,15 +221,18 @@ class KeyChecker:
         `hashes` contains the hashes of all folded keys. The keys of failed members are included, as
         in `_group_repeated`.
         """
-        listed_folders = map(self._selection.key_of, self._selected_folders())
-        folders = chain(self._parents(SELECTED, FAILED), listed_folders)
+        folders = chain(
+            self._parents(SELECTED, FAILED),
+            map(self._selection.key_of, self._selected_folders()),
+        )
         return hashes.intersection(
             _hash_folders(folders, self._policy.limits.folder_memory, fold_key)
         )
 
     def _parents(self, *kinds: int) -> Iterator[str]:
-        keys = map(self._selection.key_of, self._table.paths(*kinds))
-        return (key.rpartition("/")[0] for key in keys)
+        return (
+            key.rpartition("/")[0] for key in map(self._selection.key_of, self._table.paths(*kinds))
+        )
 
     def _selected_folders(self) -> Iterator[str]:
         selects = self._selection.selects
