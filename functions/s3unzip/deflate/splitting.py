@@ -205,8 +205,8 @@ def scan_segment(
             start_bit, stop_bit, read(*segment_span(start_bit, stop_bit, layout.size))
         )
         if scanned.arrival.ending != "missed":
-            break
-    return scanned
+            return scanned
+    return scanned  # `link_segments` refuses this scan, because its stop bit is a false boundary
 
 
 class LinkedSegment(Record, frozen=True, tag="linked 3"):

@@ -186,7 +186,7 @@ class HeaderTable:
         # If a lower bound is above its upper bound, members share bytes.
         if any(map(gt, map(self.stops.__getitem__, order), bounds)):
             self._refuse_overlap(order, bounds)
-        if isinstance(order, range):
+        if isinstance(order, range):  # the headers are in order
             self.stops = bounds
         else:
             for number, bound in zip(order, bounds, strict=True):
