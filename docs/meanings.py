@@ -155,7 +155,8 @@ MEANINGS = {
     "Tuning.nested_bytes": "maximum number of bytes written for nested archives",
     "Tuning.nested_members": "maximum number of members in the directories of nested archives",
     "Tuning.parts_in_flight": "number of concurrent parts of one multipart upload",
-    "Tuning.puts_in_flight": "maximum number of concurrent PUTs of one worker; on one machine 100",
+    "Tuning.puts_in_flight": "maximum number of concurrent PUTs of one worker; on one machine 100, "
+    "or a third of the open files that are allowed (`ulimit -n`) if that is less",
     "WorkSection.expire_days": "days after which a created bucket deletes the records of a run",
 }
 

@@ -97,14 +97,26 @@ def test_many_archives_need_few_descriptors(program: Program, words: str) -> Non
     assert _shell(program, f"ulimit -n 64; s3unzip run {words} -w 1 -q") == (0, "", "")
 
 
-@pytest.mark.parametrize("limit", ["-n 64", pytest.param("-v 1000000", marks=LIMITS_MEMORY)])
-def test_a_run_has_fewer_connections_than_the_limits_allow(
-    program: Program, s3: MemoryS3, limit: str
+@pytest.mark.parametrize(
+    ("limit", "destination", "write"),
+    [
+        ("-n 64", "s3://out/ --endpoint-url {}", "os.pwrite"),
+        pytest.param("-v 1000000", "s3://out/ --endpoint-url {}", "os.pwrite", marks=LIMITS_MEMORY),
+        ("-n 64", "out", "lambda *words, write=os.pwrite: (time.sleep(0.01), write(*words))[1]"),
+    ],
+    ids=["few files", "little memory", "a disk that takes 10 ms for each write"],
+)
+def test_a_run_has_fewer_puts_than_the_limits_allow(
+    program: Program, s3: MemoryS3, limit: str, destination: str, write: str
 ) -> None:
-    """With few files or little memory, 4,000 members are written, otherwise by 100 connections."""
-    program.add("many.zip", *(Entry(f"f{number}", b"1") for number in range(4_000)))
-    run = f"s3unzip run many.zip s3://out/ --endpoint-url {s3.url} -w 1 -q"
-    assert _shell(program, f"ulimit {limit}; {run}") == (0, "", "")
+    """4,000 members are written, otherwise over 100 connections, or by 64 files at once."""
+    (program.folder / "sitecustomize.py").write_text(f"import os, time\nos.pwrite = {write}\n")
+    program.add("many.zip", *(Entry(f"d{number}/f", b"1") for number in range(4_000)))
+    assert _shell(
+        program,
+        f"ulimit {limit}; export PYTHONPATH=.:$PYTHONPATH; "
+        f"s3unzip run many.zip {destination.format(s3.url)} -w 1 -q",
+    ) == (0, "", "")
 
 
 def test_refused_files_need_few_descriptors(program: Program) -> None:
