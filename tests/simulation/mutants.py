@@ -164,7 +164,7 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
             "if archive is not None and earlier.request is not None:",
             "if archive is None:",
         ),
-        ("ended-execution-is-at-work", "if execution.status == RUNNING and", "if"),
+        ("ended-execution-is-at-work", 'if execution.status == "RUNNING" and', "if"),
         ("later-execution-is-failed", " or number > failed_number)", ")"),
         ("replaced-archives-not-seen", "if current.etag == report.pin.etag:", "if current:"),
         (

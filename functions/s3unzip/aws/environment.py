@@ -286,7 +286,6 @@ def read_config(variables: Mapping[str, str]) -> LambdaConfig:
 
 
 def _read_environment_defaults(variables: Mapping[str, str]) -> RunDefaults:
-    """Return the defaults for archives that match no route."""
     defaults = RunDefaults(
         _read_required(variables, Variable.TRIGGER_BUCKET),
         variables.get(Variable.TRIGGER_PREFIX, ""),

@@ -76,7 +76,6 @@ MAX_RESUMED = 100  # maximum number of executions of one run, including the firs
 # The history of an execution has at most 25,000 events, including those of the tasks in an inline
 # Map: tests/infra/test_dashboard.py counts the events.
 INLINE_ROUNDS = 2  # number of inline rounds; later rounds of a run go through a Distributed Map
-RUNNING = "RUNNING"
 WORKER_SECONDS = 900  # Lambda stops each function after this time
 
 
@@ -244,7 +243,7 @@ def next_execution_name(
             )
         # An execution that began before `since` is about to end, unless its number is higher than
         # `failed_number`.
-        if execution.status == RUNNING and (execution.began >= since or number > failed_number):
+        if execution.status == "RUNNING" and (execution.began >= since or number > failed_number):
             return None
     raise UsageError(f"{run}: it has had {MAX_RESUMED} executions; find out why it fails")
 

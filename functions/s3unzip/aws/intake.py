@@ -414,11 +414,10 @@ class _MemoryRun:
                 archive.run, archive.request.source, archive.tail.pin, recorded.run_or_report
             )
             earlier = recorded.report
-            if earlier is not None and (
-                own_report is None or not may_replace(own_report, earlier, self._began)
-            ):
-                # The report of the other invocation stays on record.
-                return latest._replace(report=earlier, is_first=False, is_own=False)
+            if earlier is not None:
+                replaces = own_report is not None and may_replace(own_report, earlier, self._began)
+                if not replaces:  # the report of the other invocation stays on record
+                    return latest._replace(report=earlier, is_first=False, is_own=False)
             if recorded.plan is not None:
                 return None
         if own_report is None:

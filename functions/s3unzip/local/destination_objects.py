@@ -266,6 +266,20 @@ def clear_extra(
         raise ServiceFaultError(f"{OPTION}: the records of {run.id} lack some of its members")
     if run.options.marker:
         members.add(run.key_prefix + MARKER)
+    extra = _find_extra(run, members, context, calls)
+    if extra and confirm(extra):
+        destination = context.stores.destination(run.destination)
+        for start in range(0, len(extra), PAGE_KEYS):
+            keys = [listed.key for listed in extra[start : start + PAGE_KEYS]]
+            calls.run("delete", partial(destination.delete, keys))  # one request per page of keys
+    return amend_report(
+        report,
+        lambda recorded: replace(recorded, requests=recorded.requests + calls.requests),
+        records,
+    )
+
+
+def _find_extra(run: Run, members: set[str], context: Context, calls: Calls) -> list[StoredObject]:
     objects = _list_objects(run.destination, run.key_prefix, context, calls)
     extra = [objects[key] for key in sorted(objects.keys() - members)]
     unlisted = sorted(members - objects.keys())
@@ -284,16 +298,7 @@ def clear_extra(
             context.stores,
             option=OPTION,
         )
-    if extra and confirm(extra):
-        destination = context.stores.destination(run.destination)
-        for start in range(0, len(extra), PAGE_KEYS):
-            keys = [listed.key for listed in extra[start : start + PAGE_KEYS]]
-            calls.run("delete", partial(destination.delete, keys))  # one request per page of keys
-    return amend_report(
-        report,
-        lambda recorded: replace(recorded, requests=recorded.requests + calls.requests),
-        records,
-    )
+    return extra
 
 
 def make_folders(run: Run, records: RunRecords, context: Context) -> None:

@@ -110,7 +110,6 @@ class WorkerProcess:
                 yield pickle.load(messages)  # noqa: S301 - our own data
 
     def _send_keys(self, request: KeysRequest) -> None:
-        """Send the process the access keys that it asks for, or the error if there are none."""
         from s3unzip.stores.s3.credentials import find_keys_for_worker  # noqa: PLC0415 - rarely needed
 
         try:

@@ -187,9 +187,8 @@ class Workers:
     def _stop(
         self, workers: Sequence[_ThreadWorker | WorkerProcess], futures: Sequence[Future[None]]
     ) -> None:
-        """Let workers write the outcomes of their tasks, then end the workers."""
         for worker in workers:
-            worker.stop()
+            worker.stop()  # the worker ends its task and writes the outcomes
         wait(futures, WORKER_STOP_SECONDS)
         self.close()
 
@@ -211,7 +210,6 @@ class Workers:
     def _do_pending(
         self, worker: _ThreadWorker | WorkerProcess, run: Run, pending: _PendingTasks
     ) -> None:
-        """Perform pending tasks with one worker, one after another, until none is left."""
         while (task := pending.take()) is not None:
             counts = Counter[str]()  # the counts of this attempt
             end = worker.do_attempt(run, task, partial(self._tally.take, counts))
