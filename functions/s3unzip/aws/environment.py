@@ -181,7 +181,8 @@ class LambdaConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 destination_kms_key=route.destination_kms_key,
             )
             # Each request names the owner and the KMS key, so all routes can share one session.
-            stores = OpenedStores(access, self.stores.session(self.access.at_destination()))
+            shared_session = self.stores.session(self.access.at_destination())
+            stores = OpenedStores(access, shared_session)
         return Context(
             stores=stores,
             clock=Clock(remaining=lambda: invocation.get_remaining_time_in_millis() / 1_000),

@@ -88,9 +88,8 @@ def read_scan_tag(source: Location, pin: Pin, config: LambdaConfig, calls: Calls
     """
     if pin.version_id in UNVERSIONED:
         return NOT_SCANNED
-    return calls.run("get", lambda: config.stores.source(source).tags(source, pin)).get(
-        SCAN_TAG, NOT_SCANNED
-    )
+    tags = calls.run("get", lambda: config.stores.source(source).tags(source, pin))
+    return tags.get(SCAN_TAG, NOT_SCANNED)
 
 
 class ArchivePut(NamedTuple):

@@ -201,9 +201,8 @@ def scan_segment(
         # `max_segments` segments away.
         if stop_bit is None and segment + max_segments < layout.count:
             return None
-        scanned = scan_bits(
-            start_bit, stop_bit, read(*segment_span(start_bit, stop_bit, layout.size))
-        )
+        chunks = read(*segment_span(start_bit, stop_bit, layout.size))
+        scanned = scan_bits(start_bit, stop_bit, chunks)
         if scanned.arrival.ending != "missed":
             return scanned
     return scanned  # `link_segments` refuses this scan, because its stop bit is a false boundary

@@ -345,9 +345,8 @@ def _copy_parts(
     with ThreadPoolExecutor(
         attempt.context.tuning.parts_in_flight, thread_name_prefix="copy"
     ) as pool:
-        for part, part_offset in zip(
-            pool.map(partial(_run_copy, attempt), requests), part_offsets, strict=True
-        ):
+        copied = pool.map(partial(_run_copy, attempt), requests)
+        for part, part_offset in zip(copied, part_offsets, strict=True):
             parts.append(part)
             attempt.count_member_bytes(data.row.share_of_work(part_offset, part_offset + part.size))
     return tuple(parts)

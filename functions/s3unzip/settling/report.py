@@ -201,9 +201,8 @@ def write_marker(step: Step, report: Report) -> None:
     """Write the object that marks the run as complete."""
     body = encode({"run": report.run, "verdict": report.verdict, "extracted": report.extracted})
     # A bucket policy may require the properties for every object.
-    facts = with_properties(
-        ObjectFacts("application/json", {}), step.run.options.objects or ObjectProperties()
-    )
+    properties = step.run.options.objects or ObjectProperties()
+    facts = with_properties(ObjectFacts("application/json", {}), properties)
     step.calls.run(
         "put",
         lambda: step.destination.put(step.run.key_prefix + MARKER, body, facts, if_absent=False),

@@ -74,7 +74,8 @@ class Source(Protocol):
         current = self.stat(location)
         size = current.pin.size
         end = ByteRange(max(0, size - length), size)
-        return current._replace(data=read_until_fault(self.stream(location, current.pin, end)))
+        data = read_until_fault(self.stream(location, current.pin, end))
+        return current._replace(data=data)
 
     def pinned(self, location: Location, pin: Pin, end: bytes = b"") -> PinnedArchive:
         """Return a reader for the pinned version of every part; send no request.
@@ -121,9 +122,8 @@ def read_end(
     size = tail.pin.size
     # If no byte is missing, the range is empty, and no request is sent.
     missing = ByteRange(max(0, size - length) + len(tail.data), size)
-    return tail._replace(
-        data=tail.data + calls.read(source.pinned(location, tail.pin), missing, store)
-    )
+    missing_data = calls.read(source.pinned(location, tail.pin), missing, store)
+    return tail._replace(data=tail.data + missing_data)
 
 
 def read_whole_tail(

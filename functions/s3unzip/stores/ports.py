@@ -174,9 +174,8 @@ class PinnedArchive:
         starts = [0, *accumulate(sizes[:-1])]
         # A range beyond the end of the archive is requested from the last part, so that the store
         # refuses the range.
-        self._parts = list(
-            zip(readers, map(ByteRange, starts, [*starts[1:], sys.maxsize]), strict=True)
-        )
+        stops = [*starts[1:], sys.maxsize]
+        self._parts = list(zip(readers, map(ByteRange, starts, stops), strict=True))
         self._tail = memoryview(tail)
         self._tail_start = sys.maxsize  # no bytes are in memory
         if tail:

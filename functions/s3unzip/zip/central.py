@@ -154,7 +154,8 @@ class DirectoryReader:
         """Read all headers that become complete with `chunk`."""
         data = self._unread + chunk
         first = len(self._table.kinds)  # number of the first header in `data`
-        self._unread = data[self._read_headers(data) :]
+        stop = self._read_headers(data)
+        self._unread = data[stop:]
         self._add_sizes(first)
         self._keys.check(first)
 

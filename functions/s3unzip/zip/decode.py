@@ -69,9 +69,8 @@ class MemberDecoder:
         self._policy = policy
         self._cipher = _open_cipher(member, policy, opened)
         self._lead = bytearray()  # the first bytes of encrypted data, before the content
-        self._codec = CODECS[member.method](
-            replace(member, compressed_size=member.decrypted_length), policy
-        )
+        decrypted = replace(member, compressed_size=member.decrypted_length)
+        self._codec = CODECS[member.method](decrypted, policy)
         self._max_size = member.size
         if member.is_wrapped:  # the directory declares only the lower 32 bits of the size
             self._max_size = largest_size(member, policy) if max_size is None else max_size
