@@ -218,12 +218,10 @@ def _read_pieces(
 def _stat_part(source: Source, location: Location, calls: Calls, number: int) -> Tail | None:
     """Return the pin of part `number` (a tail without bytes), or None if there is no such part."""
     part = locate_part(location, number)
-    if part is None:
-        return None
-    try:
-        return calls.run("head", lambda: source.stat(part))
-    except NotFoundError:
-        return None
+    with suppress(NotFoundError):
+        if part is not None:
+            return calls.run("head", lambda: source.stat(part))
+    return None
 
 
 def _join_pins(pins: Sequence[Pin], named_pin: Pin) -> Pin:

@@ -166,11 +166,11 @@ class OpenFolders:
 
 def _leads_to(root: OpenFolder, path: str, folder: OpenFolder) -> bool:
     """Return whether a path below the root still leads to an open folder."""
-    try:
-        facts = os.stat(path, dir_fd=root.file, follow_symlinks=False)
-    except OSError:
-        return False
-    return os.path.samestat(facts, folder.facts)
+    with suppress(OSError):
+        return os.path.samestat(
+            os.stat(path, dir_fd=root.file, follow_symlinks=False), folder.facts
+        )
+    return False
 
 
 def explain_folder(error: OSError, path: str, *, create: bool) -> errors.S3UnzipError:

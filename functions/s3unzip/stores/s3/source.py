@@ -266,16 +266,21 @@ class S3Source(Source):
                 )
             yield from _read_body(chunks, want.length, call)
         except s3_errors() as error:
-            refusal = self._session.explain_and_adapt(error, call)
-            if read_answer(error).status == 412:
-                count_request("head")
-                with suppress(errors.StorageError):
-                    # SeaweedFS 3.97 refuses its own ETags, even if the archive has not changed.
-                    if self.stat(location).pin.etag == pin.etag:
-                        self._session.accepts_if_match = False
-                        # This error allows a retry. The retry sends no ETag.
-                        refusal = errors.ServiceFaultError(str(refusal))
-            raise refusal from None
+            raise self._explain_failed_read(error, call, location, pin) from None
+
+    def _explain_failed_read(
+        self, error: Exception, call: Call, location: Location, pin: Pin
+    ) -> errors.S3UnzipError:
+        refusal = self._session.explain_and_adapt(error, call)
+        if read_answer(error).status == 412:
+            count_request("head")
+            with suppress(errors.StorageError):
+                # SeaweedFS 3.97 refuses its own ETags, even if the archive has not changed.
+                if self.stat(location).pin.etag == pin.etag:
+                    self._session.accepts_if_match = False
+                    # This error allows a retry, which sends no ETag.
+                    return errors.ServiceFaultError(str(refusal))
+        return refusal
 
     def delete(self, location: Location, pin: Pin) -> None:
         """Delete the version, or do nothing if it no longer exists."""
