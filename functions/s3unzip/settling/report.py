@@ -193,8 +193,9 @@ def _explain_missing(run: Run, results: Results, stop: Stop | None, missing: int
             "task: a record of a round is damaged",
         )
     sentence = f"{show_count(missing, 'member')} {choose_form(missing, 'has', 'have')} no outcome"
-    cause = results.fault or "their tasks did not end"
-    return Stop(Verdict.FAILED, TASKS_FAILED, f"{sentence}: {cause}")
+    return Stop(
+        Verdict.FAILED, TASKS_FAILED, f"{sentence}: {results.fault or 'their tasks did not end'}"
+    )
 
 
 def write_marker(step: Step, report: Report) -> None:

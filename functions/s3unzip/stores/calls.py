@@ -43,6 +43,7 @@ T = TypeVar("T")
 _log = logging.getLogger("s3unzip.calls")
 FIRST_CALLS = 16  # concurrent paced calls at the beginning
 CUT = 0.7  # a throttled call multiplies the limit on concurrent calls by this factor
+SLOW_PUT = 10.0  # seconds after which a PUT counts as throttled, because the link is full
 WARN_AFTER = 2.0  # seconds without a successful call before the user is warned
 GATHER_SECONDS = 1.0  # after this time, even a piece of less than 1 MiB is passed on
 MIN_RATE = 1024  # bytes of a body per second; a slower store is treated as unresponsive
@@ -60,7 +61,7 @@ def count_request(kind: Kind) -> None:
 
 
 class AimdLimiter:
-    """The limit on concurrent calls: throttling reduces the limit, and successes raise it.
+    """The limit on concurrent calls: throttling and slow PUTs reduce it, and successes raise it.
 
     The limit starts low, so that a destination that refuses everything receives only a few
     requests, not one from each thread. Until the first throttling, each success raises the limit by
@@ -78,13 +79,14 @@ class AimdLimiter:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
 
-    def run(self, call: Callable[[], T]) -> T:
+    def run(self, call: Callable[[], T], *, is_put: bool = False) -> T:
         """Wait until fewer than `limit` calls are running, then return the result of `call`."""
         with self._lock:  # the lock of `_changed`; `with self._changed` takes ten times as long
             while self._active >= self.limit:
                 self._changed.wait()
             self._active += 1
             cuts_before_call = self._cuts
+        began = time.monotonic()
         throttled = succeeded = False
         try:
             value = call()
@@ -93,13 +95,14 @@ class AimdLimiter:
             throttled = True
             raise
         finally:
+            is_slow = is_put and time.monotonic() - began > SLOW_PUT
             with self._lock:
                 self._active -= 1
-                if throttled and self._cuts == cuts_before_call:
+                if (throttled or is_slow) and self._cuts == cuts_before_call:
                     self._cuts += 1
                     self._successes = 0
                     self.limit = max(1, int(self.limit * CUT))
-                elif succeeded and self.limit < self._max_concurrency:
+                elif succeeded and not is_slow and self.limit < self._max_concurrency:
                     self._grow()
                 # This call has ended, and the limit may have risen, so two calls may begin.
                 self._changed.notify(2)
@@ -152,8 +155,7 @@ class Calls:
         Args:
             kind: kind of request to count.
             call: function that sends the request. It may be called more than once.
-            store: store that receives the request. Defaults to the source for "get", and to the
-                destination for other kinds.
+            store: receives the request; by default the source for "get", else the destination.
         """
         target: Store = store or ("source" if kind == "get" else "destination")
         progress = _Progress(self._clock.now())
@@ -212,7 +214,7 @@ class Calls:
                 raise fault.as_given_up()
             return call()
 
-        return self.run(kind, partial(self.pace.run, call_unless_spent))
+        return self.run(kind, partial(self.pace.run, call_unless_spent, is_put=kind == "put"))
 
     def read(self, archive: PinnedArchive, want: ByteRange, store: Store = "source") -> bytes:
         """Return the bytes of `want`, read by `stream`."""
@@ -397,8 +399,7 @@ def read_until_fault(chunks: Iterator[Buffer]) -> bytes:
             if waited > TAIL_SECONDS and len(body) < MIN_RATE * waited:
                 raise _too_slow(len(body), waited)
     except ServiceFaultError:  # the body was cut short, or is too slow
-        # A partial body that arrived fast enough is useful: the caller requests only the missing
-        # bytes.
+        # The caller uses a partial body that arrived fast enough, and requests the missing bytes.
         if len(body) < MIN_RATE * (time.monotonic() - began):
             raise
     return bytes(body)
@@ -444,7 +445,6 @@ def map_ahead(
             pending.extend(pool.submit(call, value) for value in islice(remaining, 1))
             yield result
     finally:
-        # Waiting for the threads could deadlock. The garbage collector may close an abandoned
-        # generator in a thread that is just starting. That thread may hold the `threading` lock
-        # that a wait needs.
+        # Waiting for the threads could deadlock: the garbage collector may close an abandoned
+        # generator in a thread that is just starting and holds the `threading` lock.
         pool.shutdown(wait=False, cancel_futures=True)

@@ -6,6 +6,8 @@ Rules:
 * An outage begins with the first failed call after a success. A success ends two outages: the
   outage of the store, and the outage of the kind of request that succeeded. The budget is the
   longest outage that a run tolerates.
+* The time limit of a PUT (`StoreConfig.put_seconds`) is longer than the budget. So if an outage
+  begins with a PUT, at most half the budget has passed when the PUT fails, and it is retried.
 * While a store is failing, one waiting call at a time is retried, at longer and longer intervals.
 """
 
@@ -26,6 +28,7 @@ LONGEST_DELAY = 10.0
 SILENT_AFTER = 1 / 8  # a store that does not respond for this share of the budget is silent
 # An outage is over if there was no fault for this many times `FaultBudget.budget_seconds`.
 FORGET = 5
+BODY_KINDS: frozenset[Kind] = frozenset({"put", "part"})  # requests that send members
 
 
 def draw_delay(attempt: int, dice: random.Random) -> float:
@@ -106,7 +109,10 @@ class FaultBudget:
                 if outage is None or now - outage.latest > FORGET * self.budget_seconds:
                     # An earlier outage is over. The new outage began after the last success, even
                     # if this call began before the last success.
-                    outage = _Outage(max(began, self._latest_success.get(scope, 0.0)))
+                    since = max(began, self._latest_success.get(scope, 0.0))
+                    if kind in BODY_KINDS:
+                        since = max(since, now - self.budget_seconds / 2)
+                    outage = _Outage(since)
                     self._outages[scope] = outage
                 outage.latest = now
                 outage.fault = fault

@@ -14,7 +14,7 @@ from s3unzip.errors import ServiceFaultError, ThrottledError
 from s3unzip.model import Pin
 from s3unzip.stores.calls import CUT, FIRST_CALLS, AimdLimiter, Calls
 from s3unzip.stores.fault_budget import FIRST_DELAY, LONGEST_DELAY, FaultBudget, draw_delay
-from s3unzip.stores.ports import Clock, PinnedArchive, Tail
+from s3unzip.stores.ports import Clock, Kind, PinnedArchive, Tail
 from s3unzip.zip import ByteRange, Policy, drive, locate_directory
 from s3unzip.zip.directory import DirectoryLocation
 from tests.support.memory import ManualClock, World
@@ -86,6 +86,27 @@ def test_the_next_step_begins_at_the_pace_of_the_step_before() -> None:
     context = World().context
     context.calls().paced("put", lambda: 1)
     assert context.calls().pace.limit == FIRST_CALLS + 1
+
+
+def test_a_slow_put_is_cut_as_a_refused_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With more PUTs on a slow link, each would take longer, up to its time limit."""
+    monkeypatch.setattr("s3unzip.stores.calls.SLOW_PUT", 0.0)
+    calls = World().context.calls()
+    calls.paced("put", lambda: 1)
+    calls.paced("head", lambda: 1)
+    assert calls.pace.limit == int(FIRST_CALLS * CUT)
+
+
+@pytest.mark.parametrize("kind", ["put", "part"])
+def test_a_put_that_is_silent_for_longer_than_the_budget_is_sent_again(
+    clock: ManualClock, calls: Calls, kind: Kind
+) -> None:
+    """The connection may be lost, not the store; a second silence ends the calls."""
+    assert calls.run(kind, Faults(clock, 1, seconds=80.0)) == "done"
+    silent = Faults(clock, 10_000, seconds=80.0)
+    with pytest.raises(ServiceFaultError):
+        calls.run(kind, silent)
+    assert silent.calls == 2
 
 
 def test_calls_that_began_before_a_cut_say_nothing_new() -> None:
