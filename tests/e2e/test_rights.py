@@ -350,8 +350,9 @@ def test_each_route_has_its_own_way(
     assert [(report.verdict, report.route) for report in reports] == [
         (Verdict.COMPLETED, one) for one in (Route("acme"), Route("globex"), None)
     ]
-    of_acme = routed.client("s3").get_object(Bucket=BUCKET, Key="in/a.txt")["Body"].read()
-    assert of_acme == b"of acme"
+    assert (
+        routed.client("s3").get_object(Bucket=BUCKET, Key="in/a.txt")["Body"].read() == b"of acme"
+    )
     assert routed.members(f"globex/{how}/") == {f"globex/{how}/b.txt": b"of globex"}
     assert routed.members(f"{how}/") == {f"{how}/b.txt": b"of globex"}
 

@@ -93,8 +93,9 @@ def test_servers_are_quoted_not_obeyed(program: Program, command: str, status: i
 
 def test_each_request_is_logged(program: Program, s3: MemoryS3) -> None:
     """With what it asks for and how it ended; without records of runs and secrets of a URL."""
-    archive = program.add("a.zip", Entry("f", b"x"), Entry("g", b"y")).read_bytes()
-    with HttpServer(WebFiles({"a.zip": archive})) as web:
+    with HttpServer(
+        WebFiles({"a.zip": program.add("a.zip", Entry("f", b"x"), Entry("g", b"y")).read_bytes()})
+    ) as web:
         words = (f"{web.url}/a.zip?secret=hunter2", "s3://out/b/", "--endpoint-url", s3.url)
         ended = program.start("run", "-vv", "-w", "1", *words).ends(0)
         missing = program.start("cat", "-vv", f"{web.url}/c.zip?secret=hunter2", "f").ends(6)

@@ -45,8 +45,9 @@ def test_each_region_has_a_dashboard_of_its_own(dev: Synthesized) -> None:
     """An account has its dashboards in all regions: one name in two of them would be one."""
     name = reasons.text_of(dev.only("AWS::CloudWatch::Dashboard")["DashboardName"])
     assert name == "s3unzip-dev-<AWS::Region>"
-    url = reasons.text_of(dev.template["Outputs"]["DashboardUrl"]["Value"])
-    assert url.endswith(f"#dashboards/dashboard/{name}")
+    assert reasons.text_of(dev.template["Outputs"]["DashboardUrl"]["Value"]).endswith(
+        f"#dashboards/dashboard/{name}"
+    )
 
 
 def _widgets_of(body: dict[str, Any], kind: str) -> list[dict[str, Any]]:
@@ -60,8 +61,9 @@ def metrics_of(properties: dict[str, Any]) -> Iterator[DrawnMetric]:
         *names, options = row if isinstance(row[-1], dict) else (*row, {})
         if names:  # an expression has none
             above = [above[at] if one == "." else one for at, one in enumerate(names)]
-            dimensions = dict(zip(above[2::2], above[3::2], strict=True))
-            yield DrawnMetric(above[0], above[1], dimensions, options)
+            yield DrawnMetric(
+                above[0], above[1], dict(zip(above[2::2], above[3::2], strict=True)), options
+            )
 
 
 def _titled(body: dict[str, Any], title: str) -> dict[str, Any]:

@@ -262,8 +262,9 @@ def test_options_are_those_of_the_package() -> None:
     options = shown["OptionsSection"]["properties"]
     assert options["on_conflict"]["enum"] == [choice.value for choice in OnConflict]
     assert options["as_gzip"]["anyOf"][0]["enum"] == [form.value for form in GzipForm]
-    depth = {"default": 0, "minimum": 0, "maximum": 8, "type": "integer"}
-    assert depth.items() <= options["nested_depth"].items()
+    assert {"default": 0, "minimum": 0, "maximum": 8, "type": "integer"}.items() <= options[
+        "nested_depth"
+    ].items()
     assert not {"names", "limit", "strip_components", "password_ref"} & options.keys()
     assert [
         set(shown[f"{section}Section"]["properties"]) for section in ("Limits", "ObjectProperties")

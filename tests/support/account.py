@@ -143,9 +143,10 @@ class Account:
             RoleName="any",
             AssumeRolePolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": []}),
         )
-        definition = {"StartAt": "A", "States": {"A": {"Type": "Pass", "End": True}}}
         machine = self.client("stepfunctions").create_state_machine(
-            name="runs", definition=json.dumps(definition), roleArn=ROLE
+            name="runs",
+            definition=json.dumps({"StartAt": "A", "States": {"A": {"Type": "Pass", "End": True}}}),
+            roleArn=ROLE,
         )["stateMachineArn"]
         queue = self.client("sqs").create_queue(QueueName="intake")["QueueUrl"]
         dead = self.client("sqs").create_queue(QueueName="dead")["QueueUrl"]
