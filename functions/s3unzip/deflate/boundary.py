@@ -84,8 +84,9 @@ def locate_boundary(layout: Segmentation, segment: int, read: Read) -> int | Non
     for start in range(first, search_stop, READ_BYTES):
         stop = min(start + READ_BYTES, search_stop)
         read_stop = min(stop + LOOKAHEAD, layout.size)
-        data = b"".join(read(start, read_stop))
-        bit = find_boundary(data, stop - start, at_end=read_stop == layout.size)
+        bit = find_boundary(
+            b"".join(read(start, read_stop)), stop - start, at_end=read_stop == layout.size
+        )
         if bit is not None:
             return 8 * start + bit
     return None

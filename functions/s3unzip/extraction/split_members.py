@@ -316,11 +316,13 @@ def _inflate_slice(attempt: TaskAttempt, row: PlannedMember) -> Iterator[bytes]:
     data_start = attempt.slice.data_start
     position = attempt.slice.offset  # position in the content of the member
     for number in attempt.slice.segments:
-        record = attempt.records.find_segment(row.member.index, number, "linked")
-        segment = deflate.LinkedSegment.from_bytes(record or b"")  # fails if there is no record
+        segment = deflate.LinkedSegment.from_bytes(  # fails if there is no record
+            attempt.records.find_segment(row.member.index, number, "linked") or b""
+        )
         start, stop = segment.span
-        data = read_range(attempt, ByteRange(data_start + start, data_start + stop))
-        for content in deflate.inflate_segment(segment, data):
+        for content in deflate.inflate_segment(
+            segment, read_range(attempt, ByteRange(data_start + start, data_start + stop))
+        ):
             yield content
             attempt.count_member_bytes(row.share_of_work(position, position + len(content)))
             position += len(content)

@@ -162,8 +162,7 @@ def known_runs(home: Location) -> dict[str, float]:
     """
     folder = str(Path(home.key, "runs"))
     times: dict[str, float] = {}
-    days = [entry for entry in _scan(folder) if DAY_FOLDER.fullmatch(entry.name)]
-    for day in days:
+    for day in [entry for entry in _scan(folder) if DAY_FOLDER.fullmatch(entry.name)]:
         for run_folder in _scan(day.path):
             with suppress(FileNotFoundError):
                 if run_folder.is_dir():

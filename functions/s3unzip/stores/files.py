@@ -122,10 +122,9 @@ def make_folders(path: Path, mode: int) -> None:
     keep their modes, because they may be ``/tmp`` or folders of other users.
     """
     if not path.is_dir():
-        missing = list(
-            itertools.takewhile(lambda folder: not folder.is_dir(), (path, *path.parents))
-        )
-        for folder in reversed(missing):
+        for folder in reversed(
+            list(itertools.takewhile(lambda folder: not folder.is_dir(), (path, *path.parents)))
+        ):
             with suppress(FileExistsError):
                 folder.mkdir(mode)
     elif mode == PRIVATE:

@@ -212,8 +212,7 @@ class OpenedStores:
                 folder = FolderDestination(home.key, private=True)
                 # Files need no requests. `calls` is not used, because its counts are reported as
                 # requests.
-                uncounted = Calls(Clock(), 0.0, at_once=1)
-                return ObjectRunStore(home, FileSource(), folder, uncounted)
+                return ObjectRunStore(home, FileSource(), folder, Calls(Clock(), 0.0, at_once=1))
             case _:
                 raise UsageError(f"{work}: the records of runs require an s3:// URL or a path")
 

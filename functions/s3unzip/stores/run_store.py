@@ -168,9 +168,10 @@ class ObjectRunStore:
     def names(self, prefix: str) -> Iterator[str]:
         """Yield, in order, the names of the run's objects that begin with `prefix`."""
         home = self._home.key
-        pages = list_pages(self._store, home + prefix, partial(self._send, "list"))
         yield from sorted(
-            listed.key.removeprefix(home) for page in pages for listed in page.objects
+            listed.key.removeprefix(home)
+            for page in list_pages(self._store, home + prefix, partial(self._send, "list"))
+            for listed in page.objects
         )
 
     def delete(self, names: Sequence[str]) -> None:

@@ -70,8 +70,9 @@ class WebSource(Source):
             if answer.status == 206:
                 span, size = _read_range(answer, location)
                 if span == ByteRange(max(0, size - length), size):
-                    data = read_until_fault(self._read_body(answer, span.length, location))
-                    return _make_tail(answer, size)._replace(data=data)
+                    return _make_tail(answer, size)._replace(
+                        data=read_until_fault(self._read_body(answer, span.length, location))
+                    )
             elif answer.status not in NO_SUFFIX_RANGES:
                 raise _explain_status(answer, location)
         # The server did not send exactly the requested bytes. `super().tail` counts the request for

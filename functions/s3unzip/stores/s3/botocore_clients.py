@@ -202,12 +202,11 @@ def _find_endpoint(session: Session) -> str | None:
     """Return the S3 endpoint set by variables or files, or None if there is none."""
     if session.get_config_variable("ignore_configured_endpoint_urls"):
         return None
-    provider = ConfiguredEndpointProvider(
+    endpoint: str | None = ConfiguredEndpointProvider(
         full_config=session.full_config,
         scoped_config=session.get_scoped_config(),
         client_name="s3",
-    )
-    endpoint: str | None = provider.provide()
+    ).provide()
     return endpoint
 
 

@@ -564,8 +564,9 @@ class S3Destination(Destination):
         """
         parameters["Bucket"] = self._bucket
         parameters["ExpectedBucketOwner"] = self._config.destination_owner
-        request = {name: value for name, value in parameters.items() if value is not None}
-        return getattr(self._session.client(purpose), operation)(**request)
+        return getattr(self._session.client(purpose), operation)(
+            **{name: value for name, value in parameters.items() if value is not None}
+        )
 
     def _encode_checksum(self, crc32: int) -> str | None:
         """Return a CRC-32 as S3 encodes it, or None if requests have no checksums."""
