@@ -96,8 +96,7 @@ def test_batches_in_s3_load_no_botocore(workers: str, tmp_path: Path) -> None:
             },
         )
     assert len(s3.buckets["out"].objects) == 40
-    absent = {"urllib.request", *BOTOCORE, *SHOWS, *RARE, *AWS}
-    assert sorted(loaded & {"obstore", *absent}) == ["obstore"]
+    assert loaded & {"obstore", "urllib.request", *BOTOCORE, *SHOWS, *RARE, *AWS} == {"obstore"}
 
 
 OF_HANDLER = {*CLIENTS, *BOTOCORE, *COMMAND_LINE, *RARE, "s3unzip.local.workers"} | {

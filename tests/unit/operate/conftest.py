@@ -173,8 +173,11 @@ class Site:
         return [json.loads(line) for line in listed.splitlines()]
 
     def given(self, execution: str) -> dict[str, Any]:
-        described = self._machines.describe_execution(executionArn=self._arn(execution))
-        return dict(json.loads(described["input"]))
+        return dict(
+            json.loads(
+                self._machines.describe_execution(executionArn=self._arn(execution))["input"]
+            )
+        )
 
     def report(self, run: str) -> Report:
         return self.runs.records(run).read_report()
