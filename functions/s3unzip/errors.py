@@ -18,10 +18,10 @@
     |  +- ConflictError             exit 6  a conditional write failed: the object exists or changed
     |  +- StoreFullError            exit 6  the destination has no space left
     |  +- NameRefusedError          exit 6  the file system does not accept a file's name
-    |  +- StoreRefusesError         exit 6  the destination refuses every object
-    |  |  +- StoreLacksError        exit 6  the destination does not support a required request
+    |  +- StoreRefusesError         exit 6  a store refuses all requests of a kind
+    |  |  +- StoreLacksError        exit 6  a store or web server does not support such requests
     |  +- UnorderedListError        exit 6  the store does not list keys in order
-    |  +- UnsupportedError          exit 6  the store does not implement a request or its header
+    |  +- UnsupportedError          exit 6  a store or web server does not support a request
     |  +- UnreadableRecordError     exit 6  a run's record is damaged, lost or from another version
     +- ServiceFaultError            exit 5  retryable: try the task again
     |  +- UnconfirmedError          exit 5  a response does not confirm that the object was written
@@ -164,7 +164,7 @@ class UnreadableRecordError(StorageError):
 
 
 class StoreRefusesError(StorageError):
-    """The destination refuses every object that is written to it."""
+    """The destination refuses every object, or the archive cannot be read."""
 
 
 class UnorderedListError(StorageError):
@@ -172,7 +172,7 @@ class UnorderedListError(StorageError):
 
 
 class StoreLacksError(StoreRefusesError):
-    """The destination does not support a request that is required for every object."""
+    """A store or web server does not support a request that the whole run requires."""
 
 
 class ServiceFaultError(S3UnzipError):

@@ -29,7 +29,7 @@ NOT_FROM_CHECKS = {
     "exists": "The key exists with other content, and the run has --on-conflict never.",
     "link-refused": "The web server does not return the archive for this link.",
     "not-readable": "The archive exists, but cannot be read.",
-    "not-implemented": "The store does not implement this request.",
+    "not-implemented": "The store or web server does not support this request.",
     "name-is-folder": "The member has the same name as a folder that contains other members, and "
     "a file system cannot hold both.",
     "name-refused": "The file system does not accept the name.",
@@ -46,7 +46,7 @@ NOT_FROM_CHECKS = {
     "service-fault": "A store does not answer.",
     "slice-refused": "A slice of a split member was refused, so the member is streamed whole.",
     "stopped": "The run was stopped.",
-    "storage": "The destination refuses every object.",
+    "storage": "The destination refuses every object, or the archive cannot be read.",
     "store-full": "No space is left at the destination.",
     "store-refused": "The store refused this member.",
     "tasks-failed": "Some tasks were not completed, so some members have no outcome.",
@@ -119,9 +119,9 @@ _ADVICE = {
     "link-refused": "Get a new link, and use it to extract what is left: s3unzip run NEW-URL DEST "
     "--on-conflict skip-unchanged.",
     "not-readable": MEND_AND_RESUME,
-    "not-implemented": "Start a new run without the option that the message names. If the "
-    "message names no option, use another store. Resuming does not help, because a run keeps its "
-    "options.",
+    "not-implemented": "Start a new run without the option that the message names. If the message "
+    "asks for a download of the archive, start a new run with the downloaded file. Otherwise, use "
+    "another store. Resuming does not help, because a run keeps its archive and its options.",
     "name-is-folder": "Write to S3, which keeps the member and the folder, or leave the member "
     "out with --exclude.",
     "name-refused": "Write to S3 or to another file system, or leave the member out with "

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.memory_server import MemoryS3
 from tests.support.processes import Ended, Program
-from tests.support.servers import Asked, HttpServer, Reply, WebFiles, s3_error
+from tests.support.servers import Asked, HttpServer, Reply, WebFiles, s3_error, serve_range
 from tests.support.zips import Entry, with_wrong_crc
 
 # Sets the title, turns text round, begins a control sequence in one character, deletes.
@@ -85,10 +85,23 @@ def test_servers_are_quoted_not_obeyed(program: Program, command: str, status: i
     program.add("a.zip", Entry("f", b"x"))
     program.variables["S3UNZIP_TUNING"] = '{"retry_seconds": 0.5}'
     with HttpServer(answer) as server:
-        words = command.format(url=server.url).split()
-        ended = program.start(*words, *["--endpoint-url", server.url][: 2 * ("s3:" in command)])
+        ended = program.start(
+            *command.format(url=server.url).split(),
+            *["--endpoint-url", server.url][: 2 * ("s3:" in command)],
+        )
     assert ended.code
     assert "owned" in check(ended) or status < 400
+
+
+def test_a_web_server_that_sends_other_ranges(program: Program) -> None:
+    """The run ends, and the advice fits a web server: only a download helps."""
+    archive = program.add("a.zip", Entry("f", bytes(300_000))).read_bytes()
+    with HttpServer(
+        lambda asked: serve_range(archive, re.sub(r"=\d.*", "=0-9", asked.headers["range"]), {})
+    ) as web:
+        program.start("run", f"{web.url}/a.zip", "to").ends(
+            5, "not-implemented", "download the archive first", "with the downloaded file"
+        ).hides("s3unzip resume")
 
 
 def test_each_request_is_logged(program: Program, s3: MemoryS3) -> None:
