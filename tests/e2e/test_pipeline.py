@@ -422,5 +422,7 @@ def test_a_plan_for_an_environment(pipeline: DeployedPipeline, operator: Program
     (usual,) = operator.run("plan", source, "--on", "aws", "--json").lines
     assert deployed["platform"] == usual["platform"] == "aws"
     assert deployed["cost"] != usual["cost"]  # 2,048 MB against 1,769
-    refused = operator.run("plan", source, "--env", "dev", "--on", "local").ends(2)
-    assert refused.err == "s3unzip: --env dev is on aws, not on local\n"
+    assert (
+        operator.run("plan", source, "--env", "dev", "--on", "local").ends(2).err
+        == "s3unzip: --env dev is on aws, not on local\n"
+    )

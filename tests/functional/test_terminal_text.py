@@ -23,8 +23,12 @@ def check(ended: Ended) -> str:
 
 @pytest.fixture
 def program(program: Program) -> Program:
-    bad = (with_wrong_crc(name, b"x") for name in (f"bad {EVIL}", "bad"))
-    program.add(f"{EVIL}.zip", Entry("good", b"x"), *bad)
+    program.add(
+        f"{EVIL}.zip",
+        Entry("good", b"x"),
+        with_wrong_crc(f"bad {EVIL}", b"x"),
+        with_wrong_crc("bad", b"x"),
+    )
     program.extract(f"{EVIL}.zip", f"out{EVIL}", "-q")
     return program
 
