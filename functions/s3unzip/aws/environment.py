@@ -6,6 +6,7 @@ one-line error that names the environment variable. `infra` checks the settings 
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Mapping
@@ -397,7 +398,8 @@ def _read_field(name: str, value: bytes, field: str) -> bytes:
     """Return one field of the secret `name`, whose value is a JSON object."""
     text = None
     with suppress(ValueError):  # an error message would contain the secret
-        text = msgspec.json.decode(value, type=dict[str, Any]).get(field)
+        # Files of Windows begin with a byte order mark, which msgspec does not decode.
+        text = msgspec.convert(json.loads(value), dict[str, Any]).get(field)
     if not isinstance(text, str):
         raise errors.UsageError(f"secret {name} is not a JSON object with a text field {field!r}")
     return text.encode()

@@ -476,6 +476,7 @@ SECRETS: dict[str, dict[str, str]] = {
     ARN: {"SecretString": VALUE},
     "binary": {"SecretBinary": base64.b64encode(b"\x00\xff").decode()},
     "fields": {"SecretString": json.dumps({"zip": VALUE, "number": 7})},
+    "windows": {"SecretString": "\ufeff" + json.dumps({"zip": VALUE})},
     "empty": {"SecretString": ""},
 }
 REFUSALS = {
@@ -506,6 +507,7 @@ def client() -> Iterator[SecretsManagerClient]:
         (f"secretsmanager:{ARN}", VALUE.encode()),
         ("secretsmanager:binary", b"\x00\xff"),
         ("secretsmanager:fields#zip", VALUE.encode()),
+        ("secretsmanager:windows#zip", VALUE.encode()),
     ],
 )
 def test_passwords_of_secrets_are_read(
