@@ -296,6 +296,8 @@ def _ask(url: str, kind: type[E], *, by: str, beginning: bool = True) -> E:
     }
     with pytest.raises(kind) as caught:
         calls[by]()
+    # An error that is final may not be of a class that is handled otherwise.
+    assert type(caught.value) is kind or kind in {S3UnzipError, ServiceFaultError}
     return caught.value
 
 
@@ -315,8 +317,7 @@ def test_a_wrong_endpoint_is_told_at_once(by: str) -> None:
                 "s3.eu-wset-1.invalid: there is no host with this name; check --endp",
             ),
         ):
-            refusal = _ask(endpoint, StorageError, by=by)
-            assert (type(refusal), words in str(refusal)) == (StorageError, True), refusal
+            assert words in str(_ask(endpoint, StorageError, by=by))
 
 
 @pytest.mark.parametrize(("by", "words"), [("obstore", "Connection refused"), ("boto3", "")])
@@ -352,7 +353,6 @@ def test_an_endpoint_that_says_nothing() -> None:
     """A TLS handshake that is not answered ends when a connection should have been made."""
     with socket.create_server((HOST, 0)) as silent:
         refusal = _ask(f"https://{HOST}:{silent.getsockname()[1]}", StorageError, by="obstore")
-    assert type(refusal) is StorageError
     assert ": no answer; check --endp" in str(refusal)
 
 
@@ -383,7 +383,6 @@ def test_a_proxy_that_refuses_a_tunnel(
     with raw_server(_refuse_tunnel("407 Proxy Authentication Required")) as proxy:
         monkeypatch.setenv("https_proxy", f"http://{proxy}")
         refusal = _ask("https://s3.example", kind, by=by)
-    assert type(refusal) is kind
     assert re.search("HTTP 407.*; the proxy requires a login: write http://USER:P", str(refusal))
     if by in {"obstore", "boto3"}:  # a check reports only what is final
         with raw_server(_refuse_tunnel("502 Bad Gateway")) as proxy:
@@ -435,7 +434,7 @@ def test_a_store_that_answers_with_errors_is_named(case: str) -> None:
     with HttpServer(lambda _: reply) as server:
         fault = _ask(server.url, ServiceFaultError, by="obstore")
         if trouble == NOT_AS_S3:  # else a page with an ETag would be taken for the answer to a PUT
-            assert type(_ask(server.url, StorageError, by="check")) is StorageError
+            _ask(server.url, StorageError, by="check")
     assert fault.trouble == trouble.format(server.url)
     assert ("; check --endpoint-url" in str(fault), "no answer" in str(fault)) == (
         trouble == NOT_AS_S3,
@@ -457,7 +456,6 @@ def test_an_untrusted_certificate_is_named(
     """The error is final, because retries cannot help; it has the cause and advice."""
     with raw_server(lambda _: None, make_tls(tmp_path)) as host:
         refusal = _ask(f"https://{host}", StorageError, by=by, beginning=beginning)
-    assert type(refusal) is StorageError
     assert re.search(f"ertificate.*{variable}", str(refusal))
 
 
