@@ -239,3 +239,9 @@ def site(deploy: Callable[..., Site]) -> Site:
 @pytest.fixture
 def runs(site: Site) -> DeployedRuns:
     return site.runs
+
+
+@pytest.fixture
+def resources(runs: DeployedRuns) -> None:
+    """Let the stack have `RESOURCES`."""
+    runs.resources = RESOURCES

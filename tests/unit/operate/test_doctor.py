@@ -107,6 +107,7 @@ def test_the_deployed_version_is_checked(
         ((1_000, 600, {"plan": 0}), 400, FAILURE, "concurrency of plan is 0, so Lambda"),
     ],
 )
+@pytest.mark.usefixtures("resources")
 def test_the_concurrency_of_the_account_is_checked(
     runs: DeployedRuns,
     limits: tuple[int, int, dict[str, int]],
@@ -115,7 +116,6 @@ def test_the_concurrency_of_the_account_is_checked(
     word: str,
 ) -> None:
     """What the account gives is compared with the workers that all runs share."""
-    runs.resources = RESOURCES
     runs.variables |= {Variable.TUNING: json.dumps({"max_workers": workers})}
     account_limit = {
         "ConcurrentExecutions": limits[0],
@@ -519,6 +519,7 @@ def test_the_right_to_write(
         (None, WARNING, "only that account can read the policy"),
     ],
 )
+@pytest.mark.usefixtures("resources")
 def test_a_destination_of_another_account(
     runs: DeployedRuns, principal: str | None, expected: CheckStatus, word: str
 ) -> None:
@@ -528,7 +529,6 @@ def test_a_destination_of_another_account(
         if principal is None
         else json.dumps({"Statement": [{"Effect": "Allow", "Principal": {"AWS": [principal]}}]})
     )
-    runs.resources = RESOURCES
     runs.variables |= {Variable.DESTINATION_OWNER: "999999999999"}
     with answering(runs, lambda one: _decide("allowed", policy, [], one), "iam", "lambda", "s3"):
         check(runs, "rights", expected, word)
@@ -561,9 +561,9 @@ def test_events_that_come_by_a_topic(runs: DeployedRuns, account: Account, regio
         check(runs, "ingest bucket", OK, "arrivals is in us-east-1")
 
 
+@pytest.mark.usefixtures("resources")
 def test_disabled_rules_are_named(runs: DeployedRuns, account: Account) -> None:
     """A rule that somebody disabled or deleted is named, with what to do."""
-    runs.resources = RESOURCES
     events = account.client("events")
     events.put_rule(Name="ArchivePut", EventPattern='{"source": ["aws.s3"]}', State="ENABLED")
     check(runs, "rules", OK, "1 EventBridge rules are enabled")
@@ -613,9 +613,9 @@ def _put_alarm(account: Account, *actions: str, name: str = "DeadLetters", **mor
     )
 
 
+@pytest.mark.usefixtures("resources")
 def test_alarms(runs: DeployedRuns, account: Account) -> None:
     """An alarm without action tells nobody; one that is on is named, also without action."""
-    runs.resources = RESOURCES
     check(runs, "alarms", WARNING, "somebody has deleted DeadLetters", RESTORE)
     check(runs, "subscriptions", WARNING, "do not publish to a topic")
     _put_alarm(account, WAKE)
@@ -637,11 +637,11 @@ def test_alarms(runs: DeployedRuns, account: Account) -> None:
     ("words", "expected", "names"),
     [("Successfully executed", OK, ""), ("Failed to execute", FAILURE, "DeadLetters")],
 )
+@pytest.mark.usefixtures("resources")
 def test_a_notification_that_failed_is_named(
     runs: DeployedRuns, words: str, expected: CheckStatus, names: str
 ) -> None:
     """An action and a subscription are not enough: the topic's policy may refuse CloudWatch."""
-    runs.resources = RESOURCES
     answers = {  # an answer to each request: clients take what is theirs
         "MetricAlarms": [{"AlarmName": "DeadLetters", "StateValue": "OK"}],
         "AlarmHistoryItems": [
@@ -660,11 +660,11 @@ def test_a_notification_that_failed_is_named(
         ([], WARNING, "has no subscription"),
     ],
 )
+@pytest.mark.usefixtures("resources")
 def test_subscriptions(
     runs: DeployedRuns, account: Account, arns: list[str], expected: CheckStatus, word: str
 ) -> None:
     """Moto confirms e-mail at once, AWS when somebody follows the link."""
-    runs.resources = RESOURCES
     _put_alarm(account, WAKE)
     members = "".join(f"<member><SubscriptionArn>{arn}</SubscriptionArn></member>" for arn in arns)
     body = (
