@@ -68,6 +68,10 @@ class Place:
         self.destination.put(self.key(key), data, facts, if_absent=False)
         return self.at(key)
 
+    def fill_pinned(self, key: str, data: Buffer) -> tuple[Location, Pin]:
+        where = self.fill(key, data)
+        return where, self.source.stat(where).pin
+
     def begin(self, key: str, facts: ObjectFacts = FACTS) -> Upload:
         return Upload(self.key(key), self.destination.create_upload(self.key(key), facts))
 

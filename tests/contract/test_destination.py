@@ -272,8 +272,7 @@ def test_complete_if_absent(place: Place, begun: tuple[Upload, list[model.Part]]
 @each_object_store
 def test_copied_parts(place: Place) -> None:
     """Ranges of a pinned source become parts without a byte going through here."""
-    where = place.fill("source.zip", b"head" + DATA + b"tail")
-    pin = place.source.stat(where).pin
+    where, pin = place.fill_pinned("source.zip", b"head" + DATA + b"tail")
     assert place.destination.copies_from(where, pin)
     upload = place.begin("whole")
     parts = [
@@ -288,8 +287,7 @@ def test_copied_parts(place: Place) -> None:
 @each_object_store
 def test_copy_of_an_overwritten_source(place: Place) -> None:
     """A copy carries the pin, too."""
-    where = place.fill("source.zip", DATA)
-    pin = place.source.stat(where).pin
+    where, pin = place.fill_pinned("source.zip", DATA)
     place.fill("source.zip", DATA[::-1])
     upload = place.begin("whole")
     with pytest.raises(SourceChangedError, match=r"source\.zip"):

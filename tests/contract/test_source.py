@@ -95,8 +95,7 @@ def test_an_archive_that_changes_between_two_reads(
     place: Place, change: Callable[[Place], object]
 ) -> None:
     """The second range is refused, never mixed in."""
-    where = place.fill("a.zip", DATA)
-    pin = place.source.stat(where).pin
+    where, pin = place.fill_pinned("a.zip", DATA)
     assert read_range(place.source, where, pin, 0, 4) == DATA[:4]
     change(place)
     with pytest.raises(SourceChangedError, match=r"a\.zip"):
@@ -145,8 +144,7 @@ def test_an_archive_that_is_not_there(
 
 def test_a_version_is_deleted_once(place: Place) -> None:
     """The archive is gone, and a second attempt finds that."""
-    where = place.fill("a.zip", b"first")
-    pin = place.source.stat(where).pin
+    where, pin = place.fill_pinned("a.zip", b"first")
     for _ in range(2):
         place.source.delete(where, pin)
         with pytest.raises(NotFoundError):
@@ -155,8 +153,7 @@ def test_a_version_is_deleted_once(place: Place) -> None:
 
 def test_a_newer_archive_is_never_deleted(place: Place) -> None:
     """What was put over the archive since its run stays."""
-    where = place.fill("a.zip", b"first")
-    pin = place.source.stat(where).pin
+    where, pin = place.fill_pinned("a.zip", b"first")
     place.fill("a.zip", b"second one")
     with pytest.raises(SourceChangedError, match="newer"):
         place.source.delete(where, pin)
@@ -230,8 +227,7 @@ def test_an_archive_without_version_and_etag_is_left(versions: Versions, pin: Pi
 @pytest.mark.parametrize("place", ["folder"], indirect=True)
 def test_a_file_has_no_tags(place: Place) -> None:
     """A request to tag a file is refused."""
-    where = place.fill("a.zip", b"first")
-    pin = place.source.stat(where).pin
+    where, pin = place.fill_pinned("a.zip", b"first")
     with pytest.raises(UsageError, match="only s3:// objects can be tagged"):
         place.source.tag(where, pin, {"a": "b"})
     assert place.source.tags(where, pin) == {}
