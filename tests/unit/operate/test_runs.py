@@ -44,6 +44,12 @@ from tests.unit.operate.conftest import GOOD, Site, answering, make_bad
 MACHINES = get_backend("stepfunctions")  # of moto, by account and region
 
 
+@pytest.fixture
+def run(site: Site) -> str:
+    """The run of the archive ``a.zip``, which has begun."""
+    return site.begin("a.zip")
+
+
 def test_all_runs_are_one_list(site: Site) -> None:
     """Those at work and those that ended, also without an execution, as many as asked for."""
     first, second = site.extract("first.zip"), site.begin("second.zip")
@@ -96,9 +102,8 @@ def test_a_run_is_found_by_its_beginning(site: Site) -> None:
     assert runs.of_archive(Location("s3", "arrivals", "same-b.zip")) == [two, next_run]
 
 
-def test_a_stop_that_comes_too_late(site: Site) -> None:
+def test_a_stop_that_comes_too_late(runs: DeployedRuns, run: str) -> None:
     """A run that ends just before its stop was not stopped; its execution keeps its status."""
-    run, runs = site.begin("a.zip"), site.runs
 
     def end(**_: object) -> None:
         MACHINES["123456789012"]["us-east-1"].state_machines[0].executions[0].status = "SUCCEEDED"
@@ -107,21 +112,21 @@ def test_a_stop_that_comes_too_late(site: Site) -> None:
     assert (runs.stop(run), runs.state(run)) == (False, "SUCCEEDED")
 
 
-def test_an_execution_may_have_any_name(site: Site) -> None:
+def test_an_execution_may_have_any_name(site: Site, run: str) -> None:
     """Somebody started it anew in the console: its failure is that of the run in its input."""
-    run = site.begin("a.zip")
     site.end(execution_name(run))
     site.start("by-hand", json.dumps({"run": run, "failed": False}))
     site.fail_execution("by-hand")
     assert site.runs.records(run).read_report().verdict is Verdict.FAILED
 
 
-def test_a_resumed_run_is_at_work_before_it_can_be_described(site: Site) -> None:
+def test_a_resumed_run_is_at_work_before_it_can_be_described(
+    site: Site, runs: DeployedRuns, run: str
+) -> None:
     """DescribeExecution may be late, and `watch` would print the report of the last execution.
 
     To another person, who resumes it at the same time, the new execution is not shown either.
     """
-    run, runs = site.begin("a.zip"), site.runs
     site.fail(run)
     failed = Reply(200, b'{"status": "FAILED"}')
     running = Reply(200, b'{"status": "RUNNING"}')
@@ -140,9 +145,8 @@ def test_a_resumed_run_is_at_work_before_it_can_be_described(site: Site) -> None
             runs.resume(run, failed=True)
 
 
-def test_a_stopped_run_is_resumed(site: Site) -> None:
+def test_a_stopped_run_is_resumed(site: Site, runs: DeployedRuns, run: str) -> None:
     """By an execution of its own, and not while any is at work; its report is the last one."""
-    run, runs = site.begin("a.zip"), site.runs
     with pytest.raises(UsageError, match=f"for it to end: s3unzip watch {run} --env dev"):
         runs.resume(run)
     assert runs.state(run) == "RUNNING"
@@ -175,9 +179,8 @@ def test_failed_members_are_done_again(site: Site) -> None:
         assert (report.verdict, report.failed) == (Verdict.COMPLETED_WITH_ERRORS, 1)
 
 
-def test_a_run_without_records(site: Site) -> None:
+def test_a_run_without_records(site: Site, runs: DeployedRuns, run: str) -> None:
     """While a large directory is read it is listed; stopped, its execution is repeated."""
-    run, runs = site.begin("a.zip"), site.runs
     for key in site.account.objects("work"):
         site.account.client("s3").delete_object(Bucket="work", Key=key)
     assert ([(recent.run, recent.state) for recent in runs.recent(5)], runs.find(run[:14])) == (
@@ -354,9 +357,8 @@ def test_each_archive_of_a_batch_is_taken_and_measured_for_itself(
     ]
 
 
-def test_a_failed_execution_that_has_handed_over_is_no_end(site: Site) -> None:
+def test_a_failed_execution_that_has_handed_over_is_no_end(site: Site, run: str) -> None:
     """The execution with the next rounds is at work, though it began before the other one ended."""
-    run = site.begin("a.zip")
     site.start(execution_name(run, 2), '{"round": 16}')
     site.fail(run)
     assert site.runs.records(run).find_report() is None
@@ -583,9 +585,8 @@ def test_an_archive_that_must_be_restored_has_a_verdict(site: Site) -> None:
     assert site.report(run).verdict is Verdict.COMPLETED
 
 
-def test_a_run_that_did_not_end(site: Site) -> None:
+def test_a_run_that_did_not_end(site: Site, run: str) -> None:
     """It is resumed, unless somebody else was faster; its archive needs no other event."""
-    run = site.begin("a.zip")
     site.end(execution_name(run))
     missing = find_missing(site.runs, 0.0).startable
     assert [(lost.state, lost.message) for lost in missing] == [("not finished", "")]
