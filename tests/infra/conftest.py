@@ -113,6 +113,12 @@ def synthesized(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Syn
     return read
 
 
+@pytest.fixture
+def made(synthesized: Callable[[str], Synthesized], variant: str) -> Synthesized:
+    """The stack of the variant that the test names."""
+    return synthesized(variant)
+
+
 def _make_fixture(variant: str) -> Callable[..., Synthesized]:
     @pytest.fixture(scope="session", name=variant)
     def fixture(synthesized: Callable[[str], Synthesized]) -> Synthesized:

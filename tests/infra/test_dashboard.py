@@ -327,18 +327,21 @@ OF_AWS = {
 }
 
 
-def _states_of(made: Synthesized) -> dict[str, dict[str, Any]]:
-    """Return all states, those inside of a Map too."""
-    states = made.definition()["States"]
+States = dict[str, dict[str, Any]]
+
+
+@pytest.fixture
+def states(dev: Synthesized) -> States:
+    """All states, those inside of a Map too."""
+    states = dev.definition()["States"]
     inner = [
         state["ItemProcessor"]["States"] for state in states.values() if "ItemProcessor" in state
     ]
     return {name: state for some in (states, *inner) for name, state in some.items()}
 
 
-def test_transitions(dev: Synthesized) -> None:
+def test_transitions(dev: Synthesized, states: States) -> None:
     """A run of one round takes the transitions that an estimate counts."""
-    states = _states_of(dev)
     names = ("Planned?", "Plan", "Next?", "Few tasks", "Settle", "Next?", "Done")
     exits = [
         {choice["Next"] for choice in states[name].get("Choices", ())}
@@ -349,12 +352,11 @@ def test_transitions(dev: Synthesized) -> None:
     assert (dev.definition()["StartAt"], len(names)) == (names[0], rates.TRANSITIONS)
 
 
-def test_data_is_what_the_functions_return(dev: Synthesized) -> None:
+def test_data_is_what_the_functions_return(states: States) -> None:
     """Each path of the definition is a field of `Next` or the key of the list.
 
     Steps get all of the data and give all of it.
     """
-    states = _states_of(dev)
     few, many = states["Few tasks"], states["Many tasks"]
     assert {
         path.removeprefix("$.")
@@ -373,11 +375,11 @@ def test_data_is_what_the_functions_return(dev: Synthesized) -> None:
     )
 
 
-def test_every_error_name_exists(dev: Synthesized) -> None:
+def test_every_error_name_exists(states: States) -> None:
     """The machine ends a task at each error that a retry would meet again, and knows no others."""
     names = {
         name
-        for state in _states_of(dev).values()
+        for state in states.values()
         for retry in state.get("Retry", []) + state.get("Catch", [])
         for name in retry["ErrorEquals"]
     }
@@ -389,9 +391,9 @@ def test_every_error_name_exists(dev: Synthesized) -> None:
     assert names - OF_AWS == {error.__name__ for error in tree if not error.retryable}
 
 
-def test_retries(dev: Synthesized) -> None:
+def test_retries(states: States) -> None:
     """Faults of Lambda are tried again for minutes, and what it cannot invoke yet for hours."""
-    tasks = {name: one for name, one in _states_of(dev).items() if one["Type"] == "Task"}
+    tasks = {name: one for name, one in states.items() if one["Type"] == "Task"}
     for name, state in tasks.items():
         by_error = {error: one for one in state["Retry"] for error in one["ErrorEquals"]}
         faults, full = by_error["Lambda.ServiceException"], by_error[NOT_YET[0]]
@@ -406,7 +408,7 @@ def test_retries(dev: Synthesized) -> None:
         assert sum(min(wait, full["MaxDelaySeconds"]) for wait in waits) / 2 >= 7_200, name
 
 
-def test_a_history_is_bounded(dev: Synthesized) -> None:
+def test_a_history_is_bounded(states: States) -> None:
     """An execution of 16 rounds fits into its history, if every retrier is used up in each round.
 
     It holds 25,000 events: a quota of Step Functions.
@@ -414,7 +416,7 @@ def test_a_history_is_bounded(dev: Synthesized) -> None:
     rounds = 16
     attempts = {
         name: 1 + sum(retry["MaxAttempts"] for retry in state["Retry"])
-        for name, state in _states_of(dev).items()
+        for name, state in states.items()
         if "Retry" in state
     }
     # A state is entered and exited; an attempt is scheduled, started and ended. An iteration of an
@@ -433,9 +435,8 @@ def test_a_history_is_bounded(dev: Synthesized) -> None:
     assert MAX_IDLE_ROUNDS > INLINE_ROUNDS  # a run without progress is in a Distributed Map, too
 
 
-def test_results_stay_out_of_the_data(dev: Synthesized) -> None:
+def test_results_stay_out_of_the_data(states: States) -> None:
     """A task's output is empty; results of children go to the work bucket, beside their list."""
-    states = _states_of(dev)
     many = states["Many tasks"]
     outputs = [states[name]["OutputPath"] for name in ("Extract", "Extract one of many")]
     assert [*outputs, many["ResultPath"]] == [None] * 3

@@ -3,7 +3,6 @@
 import json
 import re
 import sys
-from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -352,14 +351,12 @@ NEEDED = {
     ],
 )
 def test_after_success(
-    synthesized: Callable[[str], Synthesized],
-    variant: str,
+    made: Synthesized,
     archives: str,
     rule: AfterSuccess,
     actions: set[str],
 ) -> None:
     """The functions that end runs have the rights on the archives, and no other has."""
-    made = synthesized(variant)
     wanted = {(action, archives) for action in actions}
     assert {name: wanted & made.rights(name) for name in FUNCTIONS} == {
         **dict.fromkeys(("intake", "plan", "settle"), wanted),
@@ -376,11 +373,8 @@ def test_nested_archives(nested: Synthesized, name: str) -> None:
 
 
 @pytest.mark.parametrize(("variant", "field"), [("acceptance", ""), ("nested", "#zip")])
-def test_password(
-    dev: Synthesized, synthesized: Callable[[str], Synthesized], variant: str, field: str
-) -> None:
+def test_password(dev: Synthesized, made: Synthesized, field: str) -> None:
     """Who reads members gets the secret's ARN and may read exactly it; others may not."""
-    made = synthesized(variant)
     readers = {name for name in FUNCTIONS if SECRET in str(made.variables(name))}
     right = ("secretsmanager:GetSecretValue", SECRET)
     assert readers == {name for name in FUNCTIONS if right in made.rights(name)}
@@ -400,11 +394,8 @@ def test_object_properties(dev: Synthesized, options: Synthesized) -> None:
 
 
 @pytest.mark.parametrize(("variant", "payer"), [("options", "requester"), ("dev", "")])
-def test_the_request_payer_is_a_variable(
-    synthesized: Callable[[str], Synthesized], variant: str, payer: str
-) -> None:
+def test_the_request_payer_is_a_variable(made: Synthesized, payer: str) -> None:
     """`ingest.request_payer` is in the variables of the functions and of the stack."""
-    made = synthesized(variant)
     assert [one[Variable.REQUEST_PAYER] for one in map(made.variables, ("intake", "extract"))] == [
         payer
     ] * 2

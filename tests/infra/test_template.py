@@ -137,9 +137,8 @@ def test_variables_of_functions(dev: Synthesized) -> None:
 @pytest.mark.parametrize(
     ("variant", "policy"), [("dev", "Delete"), ("prod", "RetainExceptOnCreate")]
 )
-def test_buckets(synthesized: Callable[[str], Synthesized], variant: str, policy: str) -> None:
+def test_buckets(made: Synthesized, policy: str) -> None:
     """Buckets are private, encrypted, TLS-only, and outlive the stack where it says so."""
-    made = synthesized(variant)
     assert [
         (
             made.template["Resources"][name]["DeletionPolicy"],
@@ -521,11 +520,8 @@ def _lets_in(statements: list[dict[str, Any]], action: str, service: str) -> boo
 
 
 @pytest.mark.parametrize("variant", ["told", "options"])
-def test_each_alarm_reaches_its_topic(
-    synthesized: Callable[[str], Synthesized], variant: str
-) -> None:
+def test_each_alarm_reaches_its_topic(made: Synthesized) -> None:
     """Each action is a topic whose policy lets CloudWatch publish, or a topic of the user's."""
-    made = synthesized(variant)
     alarms = made.resources("AWS::CloudWatch::Alarm").values()
     own = {_reference(action) for alarm in alarms for action in alarm["AlarmActions"]} - {TOPIC}
     assert own == made.resources("AWS::SNS::Topic").keys()
@@ -536,11 +532,8 @@ def test_each_alarm_reaches_its_topic(
 
 
 @pytest.mark.parametrize("variant", ["dev", "prod", "nested", "existing"])
-def test_each_rule_reaches_its_target(
-    synthesized: Callable[[str], Synthesized], variant: str
-) -> None:
+def test_each_rule_reaches_its_target(made: Synthesized) -> None:
     """A queue's policy or a function's permission lets each rule in, dead letters included."""
-    made = synthesized(variant)
     policies = _policies(made, "AWS::SQS::QueuePolicy", "Queues")
     service = "events.amazonaws.com"
     permitted = {
