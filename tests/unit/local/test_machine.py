@@ -189,6 +189,11 @@ class Folder:
         return sum(1 for path in (self.folder / "out" / "a").iterdir() if path.stat().st_size)
 
 
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
 def _pids() -> list[int]:
     return [
         pid
@@ -197,9 +202,8 @@ def _pids() -> list[int]:
     ]
 
 
-def test_killed_workers_are_replaced(tmp_path: Path) -> None:
+def test_killed_workers_are_replaced(folder: Folder, tmp_path: Path) -> None:
     """A killed worker costs an attempt; each member counts once, and no process is left."""
-    folder = Folder(tmp_path)
     killed = tmp_path / "killed"
 
     def kill() -> None:
@@ -213,12 +217,11 @@ def test_killed_workers_are_replaced(tmp_path: Path) -> None:
     assert _pids() == []
 
 
-def test_the_progress_has_what_a_killed_worker_recorded(tmp_path: Path) -> None:
+def test_the_progress_has_what_a_killed_worker_recorded(folder: Folder, tmp_path: Path) -> None:
     """A worker that is killed between its record and its last message costs no count.
 
     Of what it was writing nothing is left when the run has ended.
     """
-    folder = Folder(tmp_path)
     killed = tmp_path / "killed"
     report = folder.run_elsewhere(partial(open_and_die, str(killed), folder.open_context), killed)
     assert (
@@ -337,9 +340,8 @@ def note_and_hang(started: str, *_: object) -> NoReturn:
     raise AssertionError
 
 
-def test_ctrl_c_stops_cleanly_and_resume_continues(tmp_path: Path) -> None:
+def test_ctrl_c_stops_cleanly_and_resume_continues(folder: Folder) -> None:
     """Finished work is on record; `resume` checks that it is there, and does the rest."""
-    folder = Folder(tmp_path)
     folder.shown.on_extracted = partial(os.kill, os.getpid(), signal.SIGINT)
     with pytest.raises(
         InterruptedRunError,
@@ -381,9 +383,8 @@ print(s3unzip.extract(sys.argv[1], sys.argv[2], workers=2, stores=stores, tuning
         "import sys; sys.executable, sys.frozen = '/bin/false', True",  # as PyInstaller makes it
     ],
 )
-def test_a_script_needs_no_guard(beginning: str, tmp_path: Path) -> None:
+def test_a_script_needs_no_guard(beginning: str, folder: Folder, tmp_path: Path) -> None:
     """Workers do not import the program's main module, so a script may call `extract` at once."""
-    folder = Folder(tmp_path)
     (tmp_path / "script.py").write_text(beginning + SCRIPT)
     done = subprocess.run(
         [sys.executable, *(tmp_path / name for name in ("script.py", "a.zip", "out", "home"))],
