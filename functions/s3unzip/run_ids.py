@@ -91,8 +91,8 @@ def execution_number(name: str) -> int:
 def run_of_execution(name: str) -> str:
     """Return the id of the run to which an execution belongs, from the name of the execution.
 
-    Executions that continue a run have names that end in -r2, -r3, ... If an execution
-    compares the archive after its run, the name ends in -w1, ...
+    The names of executions that continue a run end in -r2, -r3, ... The names of executions that
+    compare the archive after the end of its run end in -w1, ...
     """
     name = re.sub(r"-[rw]\d+$", "", name)
     return re.sub(r"^(\d{4}-\d\d-\d\d)-", r"\1/", name)  # an id has a slash after the day

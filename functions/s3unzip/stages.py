@@ -43,7 +43,7 @@ def current_stage(ended: Mapping[Stage, bool]) -> Stage:
     """
     latest = next(stage for stage in reversed(Stage) if stage in ended)
     if ended[latest]:
-        # Ended tasks end only the stages in `AFTER_TASKS`.
+        # A stage that is not in `AFTER_TASKS` does not end with its tasks.
         return AFTER_TASKS.get(latest, latest)
     return latest
 

@@ -164,7 +164,8 @@ def _handle_put(
     if archive is None or has_report or not is_extracted_again(config, put.source, request.options):
         return
     version = put.version_id or put.etag
-    # `attempts` omits attempts before a dead-letter queue; only an event made by hand had none.
+    # `attempts` omits the attempts before a dead-letter queue. An event made by hand had no such
+    # attempts.
     is_made_by_hand = version is None and not put.sender.startswith(OWN_SENDERS)
     if attempts > 1 or not is_made_by_hand:
         cause = f"{put.source} {put.time} {version or ''}"
@@ -267,8 +268,8 @@ def _finish_older_runs(
         current_run: the current version's run, which is left out; None if the archive is gone.
     """
     # The id of a run begins with the Last-Modified of its archive. `find_reports` lists the runs of
-    # one second. An upload begins at most `UPLOAD_SECONDS` before its event, and
-    # clocks may differ by `CLOCK_SECONDS`.
+    # one second. An upload begins at most `UPLOAD_SECONDS` before its event, and clocks may differ
+    # by `CLOCK_SECONDS`.
     upload_times = range(int(put.time) - UPLOAD_SECONDS, int(put.time) + CLOCK_SECONDS + 1)
     find = partial(find_reports, put.source, context.stores, context.calls())
     reports = [

@@ -226,7 +226,7 @@ def _upload(
     row = row.with_crc(decoder.crc32)
     if options.as_gzip is None:
         return check_whole(parts, row), parts
-    # The decoder has verified the content of the gzip file: only the size is left to check.
+    # The CRC-32 of the member is not that of the gzip file, so only the size is compared.
     gzip_size = stored_size(row.member, options)
     size = sum(part.size for part in parts)
     if size != gzip_size:

@@ -3,10 +3,9 @@
 Rules:
 
 * No byte of a member is visible before `complete_once`.
-* A task completes or aborts each upload that it begins. The uploads of split members
-  are completed or aborted by settling.
-  Settling (`abort_uploads`) and the lifecycle rule of the bucket abort the uploads that a crash
-  leaves behind.
+* A task completes or aborts each upload that it begins. Settling completes or aborts the uploads of
+  split members. Settling (`abort_uploads`) and the lifecycle rule of the bucket abort the uploads
+  that a crash leaves behind.
 * Another process may abort an upload at any time. Later calls for the upload raise
   `UploadGoneError`, and the task begins a new upload. Runs on the same machine note their uploads,
   so that no run aborts the upload of another run.

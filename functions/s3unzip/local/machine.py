@@ -85,8 +85,8 @@ class Machine:
         self._home = stores.work.key
         self.progress = context.progress or Progress()
         self._workers = workers
-        # The outermost run, if this machine extracts nested archives. Stopping the
-        # outermost run also stops this machine.
+        # The outermost run, if this machine extracts nested archives. Stopping the outermost run
+        # also stops this machine.
         self.outermost_run: RunRecords | None = None
         self._resources = ExitStack()  # the workers, the lock, and the machine for nested archives
         # Holds the lock of the latest run until the next is locked. On exit, the workers end first.

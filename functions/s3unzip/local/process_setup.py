@@ -3,8 +3,7 @@
 A worker has tens of threads that wait for the interpreter's lock or for a PUT, each for
 microseconds. Linux may move a woken thread to another processor, where it preempts the running
 thread and lacks its cached data. With 20,000 small members, such moves took a third of the CPU
-time.
-Workers therefore use `SCHED_BATCH` (sched(7)), under which a woken thread does not preempt
+time. Workers therefore use `SCHED_BATCH` (sched(7)), under which a woken thread does not preempt
 others.
 
 A worker constantly allocates and frees buffers in several threads. By default, glibc returns free

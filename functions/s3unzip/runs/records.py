@@ -22,7 +22,7 @@ Rules for the records:
   return None, because a repeated step can write the record again. Only a new plan can replace a
   damaged run.json, member list, round or list of refused members. For these records, methods raise
   `UnreadableRecordError`, and the run begins anew.
-- Another version of s3unzip has written a `run.json` with another format number. Such a record
+- A `run.json` with another format number was written by another version of s3unzip. Such a record
   counts as unreadable.
 - Two archives can have the same run id, so the archive in a record is checked against the request.
 
@@ -276,8 +276,9 @@ class RunRecords:
     def effective_outcomes(self, tasks: Iterable[str]) -> Iterator[tuple[str, TaskOutcomes | None]]:
         """Yield what `read_outcomes` yields, but without the outcomes that settling has replaced.
 
-        If settling has recorded the outcome of a split member, a stream of this member has no
-        effect. The record of settling is read first, because "member-" sorts before "stream-".
+        If settling has recorded the outcome of a split member, the outcome of a stream that ended
+        later is left out. The record of settling is read first, because "member-" sorts before
+        "stream-".
         """
         settled_members: set[int | None] = set()  # the indexes of members that settling recorded
         for task, recorded in self.read_outcomes(sorted(tasks)):

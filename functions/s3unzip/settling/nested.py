@@ -142,8 +142,9 @@ def nested_request(run: Run, key: str, budget: Budget) -> Request:
     """Return the request that extracts a nested archive.
 
     Args:
-        run: the run that extracted the archive. The password and the object properties of this run
-            also apply to the archive; the filters and the key template of this run do not.
+        run: the run that extracted the archive. Its password, its encoding, its object properties,
+            `on_conflict` and `lenient` also apply to the archive; its filters and its key template
+            do not.
         key: the key of the archive at the destination of `run`.
         budget: the budget for the archive and the archives inside it.
     """

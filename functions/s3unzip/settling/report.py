@@ -77,10 +77,9 @@ OVERTAKEN = f"{{}}: other writers replaced its report before each of {MAX_TRIES}
 
 
 def find_runs(source: Location, stores: Stores, calls: Calls, second: int) -> list[str]:
-    """Return the runs on record of archives put at `second`, with a stem like that of `source`.
+    """Return the recorded runs of archives put at `second` whose stems begin with that of `source`.
 
-    The stem of such an archive may be longer than that of `source`, so the caller must compare the
-    archives.
+    Such a stem may be longer than that of `source`, so the caller must compare the archives.
 
     Args:
         source: the location of an archive.
