@@ -131,7 +131,7 @@ def read_whole_tail(
 ) -> Tail:
     """Return the last `length` bytes of an archive, and a pin that covers all its parts.
 
-    The parts are those of a split archive (a.z01, a.zip), or the pieces into which a file was cut
+    The parts belong to a split archive (a.z01, a.zip), or are the pieces into which a file was cut
     (a.zip.001). If the parts cannot be joined, the tail contains a refusal.
     """
     # A file a.zip.001 is always a piece. A file a.001 is a piece only if it has no end record.

@@ -148,13 +148,13 @@ class Calls:
         """Return the result of `call`; retry while the budget lasts.
 
         The budget limits the duration of an outage, which begins with the first fault after a
-        success. Faults are tracked for this call, unless it is throttled, for calls of its kind,
-        and for all calls to the store. The time spent in failing calls counts: a store that does
-        not respond uses up the budget as fast as a store that refuses each call.
+        success. Faults are tracked for this call (unless the store throttles the call), for calls
+        of its kind, and for all calls to the store. The time spent in failing calls counts: a store
+        that does not respond uses up the budget as fast as a store that refuses each call.
 
         Args:
             kind: kind of request to count.
-            call: function that sends the request. It may be called more than once.
+            call: function that sends the request, perhaps more than once.
             store: receives the request; by default the source for "get", else the destination.
         """
         target: Store = store or ("source" if kind == "get" else "destination")

@@ -9,8 +9,8 @@ Rules:
   offsets, in any order, and possibly more than once.
 * A temporary file grants no more rights than the member: it is created with the mode of the member,
   and the system clears the bits set in the umask.
-* In S3, the time and mode of a member are metadata. In a folder, they are the time and mode of the
-  file. The CRC-32 of a file is computed from its bytes.
+* In S3, the time and mode of a member are metadata. In a folder, the file has the time and mode of
+  the member. The CRC-32 of a file is computed from its bytes.
 * Files are created, renamed and deleted relative to folders that `open_folders` keeps open, because
   a path may lead elsewhere after it was checked. A variable must refer to the open folder until the
   system call returns, because a folder without references is closed.
@@ -176,8 +176,8 @@ class FolderDestination(Destination):
         """Return the mode for creating a file; the system clears the bits set in the umask.
 
         The mode has the permission bits from the archive, but never the set-user-ID bit. Many
-        programs that write archives leave all bits zero. Only root could read a file with mode 0,
-        so it gets the default mode of new files.
+        programs that write archives leave all bits zero. Because only root could read a file with
+        mode 0, such a file gets the default mode of new files.
         """
         if self._is_private:
             return 0o600

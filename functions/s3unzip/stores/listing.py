@@ -79,7 +79,7 @@ def list_pages(
     first_keys = set[str]()  # first key of each page so far
     previous_key = ""  # the last key of the pages so far
     in_order = True
-    for _ in bound_pages(count(), prefix):  # `count` is endless; `bound_pages` stops it
+    for _ in bound_pages(count(), prefix):  # `bound_pages` ends the loop
         objects, token = call(partial(destination.list_page, prefix, first, last, token=token))
         keys = [listed.key for listed in objects]
         if keys:

@@ -199,8 +199,8 @@ class OpenedStores:
                 from s3unzip.stores.s3.destination import S3Destination
                 from s3unzip.stores.s3.source import S3Source
 
-                # Records are accessed with the settings of the destination, except those for
-                # members (owner, KMS key, copies).
+                # Records are accessed with the settings of the destination, except the
+                # settings for members (owner, KMS key, copies).
                 session = self.session(self._config.at_destination())
                 calls = calls or Calls(Clock(), Tuning().retry_seconds, at_once=1)
                 bucket = S3Destination(session, work.bucket, StoreConfig())

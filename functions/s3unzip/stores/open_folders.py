@@ -12,8 +12,8 @@ folder with a symbolic link between the check and the use. The following rules a
 3. A descriptor is closed when nothing refers to its `OpenFolder` any more. `close` closes all
    descriptors, even those of folders to which the traceback of an error still refers. While `close`
    runs, no thread may be using a folder.
-4. The root is opened only once. If it was deleted or replaced, a write fails, `forget` is called,
-   and the next attempt reopens everything.
+4. The root is opened only once. If the root was deleted or replaced, a write fails, `forget` is
+   called, and the next attempt reopens everything.
 """
 
 import errno
@@ -36,7 +36,8 @@ from s3unzip.stores.ports import Buffer
 FOLDER_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 MAX_OPEN = 16  # number of folders kept open: macOS lets a process open 256 files
 CLOSED = -1  # value of the descriptor after `close`
-# On Linux, ENOTSUP and EOPNOTSUPP are the same number. On macOS, they differ; link(2) sets ENOTSUP.
+# On Linux, ENOTSUP and EOPNOTSUPP are the same number. On macOS, the numbers differ, and link(2)
+# sets ENOTSUP.
 NOT_SUPPORTED = frozenset({errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 NO_HARD_LINKS = NOT_SUPPORTED | {errno.EPERM, errno.EMLINK}
 # The function renameat2(2) and its flag RENAME_NOREPLACE, or the equivalents on macOS.
@@ -228,7 +229,7 @@ def _rename_exclusively(old: str, old_folder: int, new: str, new_folder: int) ->
         if not call(*paths, flag):  # 0 means success
             return
         code = ctypes.get_errno()
-    # These codes mean that the system or the file system does not support the call or the flag.
+    # With one of these codes, the system or the file system does not support the call or the flag.
     if code not in NOT_SUPPORTED | {errno.EINVAL}:
         raise OSError(code, os.strerror(code))
     try:

@@ -33,7 +33,7 @@ from s3unzip.zip.directory import DirectoryLocation
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 PIECE = 1024 * 1024  # size of a streamed piece, in bytes
-# The kinds of requests that are counted, and the stores that receive them; "work": the run store.
+# The kinds of requests that are counted, and the kinds of stores. "work" is the run store.
 Kind = Literal[
     "get", "put", "head", "list", "create", "part", "copy", "complete", "abort", "delete"
 ]
@@ -90,7 +90,7 @@ class Clock:
 
 
 class Keys(Struct, frozen=True):
-    """The credentials that sign requests to AWS. They may be sent to worker processes only."""
+    """The credentials that sign requests to AWS. Only worker processes may receive keys."""
 
     access_key: str
     secret_key: str
@@ -239,7 +239,7 @@ class Upload(NamedTuple):
 
 
 class PartLimits(NamedTuple):
-    """Limits on multipart uploads; the defaults are those of Amazon S3."""
+    """Limits on multipart uploads; the defaults are the limits of Amazon S3."""
 
     min_bytes: int = 5 * 1024**2  # minimum size of each part except the last, in bytes
     max_bytes: int = 5 * 1024**3  # maximum size of a part, in bytes
@@ -299,7 +299,7 @@ class Destination(Protocol):
         """Return one page of the objects below `prefix` with keys from `first` to `last`.
 
         A page has at most about 1,000 objects, in any order. The store may add objects with keys
-        before `first` or after `last`; `listing.list_pages` leaves those out.
+        before `first` or after `last`; `listing.list_pages` leaves out these objects.
 
         Args:
             token: token returned with the preceding page, or None for the first page.

@@ -1,11 +1,11 @@
 """Archives on the web: all ranges read from a URL must belong to the same version.
 
-Some servers do not support suffix ranges, and some support no ranges at all. Some ignore If-Match,
-and others refuse their own ETags in this header, so no request contains it. This module checks each
-response: it compares the size and the ETag (or date), reads no more of a body than was requested,
-and bounds the numbers that it parses. A redirect is followed within the same host, and to another
-host only with `StoreConfig.other_hosts`. Credentials in the URL are sent only to the URL's host.
-Messages show neither the user nor the query of a URL: both may be secret.
+Some servers do not support suffix ranges, and some support no ranges at all. Some servers ignore
+If-Match, and some refuse their own ETags in this header, so no request contains the header. This
+module compares the size and the ETag (or date) of each response, reads no more of a body than was
+requested, and bounds the numbers that it parses. A redirect is followed within the same host, and
+to another host only with `StoreConfig.other_hosts`. Credentials in the URL are sent only to the
+URL's host. Messages show neither the user nor the query of a URL: both may be secret.
 """
 
 import os
@@ -77,7 +77,7 @@ class WebSource(Source):
                 raise _explain_status(answer, location)
         # The server did not send exactly the requested bytes. `super().tail` counts the request for
         # the size, but not the request for the range. The request for the range is counted here,
-        # even if it is not sent, because the archive is empty.
+        # even if the archive is empty and needs no such request.
         count_request("get")
         return super().tail(location, length)
 
@@ -276,7 +276,7 @@ class WebSource(Source):
     def _give_reason(self, error: Exception, cause: BaseException) -> str:
         """Return, in a few words, why the response is missing or incomplete.
 
-        If `error` is a `ProxyError`, `cause` is its original error. Otherwise, `cause` is `error`.
+        If `error` is a `ProxyError`, `cause` is the original error. If not, `cause` is `error`.
         """
         if isinstance(error, ReadTimeoutError):
             return f"the server sent nothing for {self._config.stall_seconds:g} s"

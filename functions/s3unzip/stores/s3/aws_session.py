@@ -50,8 +50,8 @@ class AwsSession:
         self.access = access
         # The access keys with which the clients sign requests.
         self.keys = shared_keys(access.profile, ask)
-        # Some keys are issued by a regional service, such as STS. That service is called in the
-        # region of the first session that uses these keys.
+        # Some keys are issued by a regional service, such as STS. The service is called in the
+        # region of the first session that uses the keys.
         self.keys.region = self.keys.region or access.region
         self._lock = threading.RLock()  # for `_botocore_session`, which is not thread-safe
         # Clients by process, purpose, region (None for the region of the session) and whether
@@ -219,7 +219,7 @@ class AwsSession:
         endpoint_url: str | None = None,
         **settings: Any,
     ) -> Any:
-        """Return a new client for `service`. Region and endpoint default to those of the session.
+        """Return a new client for `service`. Region and endpoint default to the session's.
 
         Args:
             service: name of the service in botocore.

@@ -55,8 +55,8 @@ PATIENCE = Config(
 RESULT_WITH_KEY = re.compile(
     rb"(\s*(?:<\?[^>]*>\s*)?<\w+MultipartUploadResult\b.*?)<Key>[^<]*</Key>", re.DOTALL
 )
-# Emulators return these error codes for operations that they do not support. The response to a HEAD
-# has no body, so botocore uses the status as the code; some emulators send 404.
+# The error codes that emulators return for operations that they do not support. The response to a
+# HEAD has no body, so botocore uses the status as the code; some emulators send 404.
 UNSUPPORTED = re.compile(
     "InvalidAction|NotImplemented(Exception)?|UnknownOperation(Exception)?|UnsupportedOperation|404"
 )
@@ -113,8 +113,8 @@ def open_session(profile: str | None, region: str | None) -> Session:
     """Return a botocore session; if profile or region is None, variables and files determine it."""
     session = Session(profile=profile)
     try:
-        # Read the files now, while no other thread uses the session. Otherwise, another thread
-        # could use the profiles before botocore has added every profile.
+        # Read the files now, while no other thread uses the session. Later, another thread could
+        # use the profiles before botocore has added every profile.
         session.get_scoped_config()
     except exceptions.BotoCoreError as error:
         raise explain_profile_error(error, profile_name(profile)) from None
@@ -288,9 +288,9 @@ def create_client(
             service,
             region_name=region,
             endpoint_url=endpoint_url,
-            # If no setting specifies certificates, trust those that obstore trusts. True stands for
-            # botocore's own certificates. With None, botocore would fail if AWS_CA_BUNDLE is set
-            # but empty.
+            # Without a setting for certificates, trust the certificates that obstore trusts. True
+            # stands for botocore's own certificates. With None, botocore would fail if
+            # AWS_CA_BUNDLE is set but empty.
             verify=session.get_config_variable("ca_bundle")
             or os.environ.get("REQUESTS_CA_BUNDLE")
             or get_default_verify_paths().cafile
@@ -314,7 +314,7 @@ def create_s3_client(
     style: str,
     signs_payload: bool,
 ) -> S3Client:
-    """Return a client for `AwsSession.s3_client`. It does not retry, because `Calls` does."""
+    """Return a client for `AwsSession.s3_client`, without retries, because `Calls` retries."""
     # botocore has a single timeout for connecting and for sending each 128 KiB of a body. Sending
     # parts over a slow, shared uplink takes longer than connecting, so clients that send parts use
     # `put_seconds`.
@@ -342,7 +342,7 @@ def create_s3_client(
         s3={
             "addressing_style": style,
             "payload_signing_enabled": signs_payload,
-            # Otherwise, botocore would send requests for us-east-1 to the global endpoint.
+            # By default, botocore sends requests for us-east-1 to the global endpoint.
             "us_east_1_regional_endpoint": "regional",
         },
     )

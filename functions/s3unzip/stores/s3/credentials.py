@@ -5,13 +5,13 @@
 * Keys in variables or in a plain profile are read without botocore. All other keys come from
   botocore's chain, for which botocore is imported.
 * A worker process requests keys from the main process, through the pipe that delivers its tasks
-  (`local.workers`). Keys exist only in the memory of these processes and in the pipe: they are
+  (`local.workers`). Keys exist only in the memory of the processes and in the pipe: keys are
   never written to a file, an argument, an environment variable or a log.
 * Any number of threads may request keys concurrently: one thread looks up the keys while the other
   threads wait.
-* botocore renews temporary keys before they expire. When a store refuses keys, they are looked up
-  again from the beginning. If other keys are found, the next lookup is at least `RENEWAL_SECONDS`
-  later, because the store may still refuse requests that were signed with the old keys.
+* botocore renews temporary keys before they expire. When a store refuses keys, the whole lookup is
+  repeated. If other keys are found, the next lookup is at least `RENEWAL_SECONDS` later, because
+  the store may still refuse requests that were signed with the old keys.
 * The user is never asked for a code during a run: the run may be unattended, and Ctrl-C could not
   stop the thread that reads the code.
 """
@@ -242,6 +242,6 @@ def find_keys_for_worker(request: KeysRequest) -> Keys | None:
     shared = shared_keys(request.profile)
     keys = shared.current()
     if keys is not None and keys.access_key == request.refused:
-        # The refused keys are still the current ones, so they have not been renewed yet.
+        # The current keys are the refused keys, so the keys have not been renewed yet.
         shared.find_new_keys(renewals=shared.renewals)
     return shared.current()

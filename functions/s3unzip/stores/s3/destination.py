@@ -55,7 +55,7 @@ from s3unzip.stores.s3.source import content_length, get_object, needs_botocore
 from s3unzip.zip import ByteRange
 
 T = TypeVar("T")
-# After these responses to Complete, a new upload is necessary (API_CompleteMultipartUpload).
+# The error codes of Complete that require a new upload (API_CompleteMultipartUpload).
 # VersityGW responds with InvalidPart if the upload was aborted.
 RESTART_CODES = frozenset({"ConditionalRequestConflict", "InvalidPart"})
 
@@ -159,8 +159,8 @@ class S3Destination(Destination):
             kind: kind of request to count for the second attempt.
             send: function that sends a request with or without checksums, depending on
                 `Session.sends_checksums`.
-            describe: function that returns the description of the request. It is slow, so it is
-                called only for errors.
+            describe: function that returns the description of the request. Because this function is
+                slow, it is called only for errors.
         """
         has_checksums = self._session.sends_checksums
         try:
@@ -603,7 +603,7 @@ def _may_refuse_checksums(answer: ServerAnswer) -> bool:
         # An InvalidArgument may not name the header. Scaleway also sends this code for too many
         # parts.
         or (answer.code == "InvalidArgument" and "Part number" not in answer.message)
-        or (  # these codes have many causes, so the message must name the checksum
+        or (  # codes with many causes, so the message must name the checksum
             answer.code in {"InvalidDigest", "InvalidRequest"}
             and "checksum" in answer.message.lower()
         )
@@ -653,7 +653,7 @@ def _is_written(stored: StoredObject, body: Buffer, facts: ObjectFacts) -> bool:
     """
     return (
         stored.size == memoryview(body).nbytes
-        # These values come from the metadata of the stored object and of the request.
+        # Both CRC-32 values come from metadata: of the stored object, and of the request.
         and stored.crc32 == _parse_crc(facts.metadata.get(CRC_KEY, ""))
         and stored.checksum in {None, zlib.crc32(body)}
     )

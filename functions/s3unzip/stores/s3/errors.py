@@ -1,7 +1,8 @@
 """Read responses from S3, and translate them into the errors of this package.
 
-An error message contains the action, the bucket and key, the message of the service, and advice. It
-never contains the XML from the service, which may include the access key id and the string to sign.
+An error message contains the action, the bucket and key, the message of the service, and advice. No
+message contains the XML from the service, which may include the access key id and the string to
+sign.
 
 This module imports botocore only if another module has already imported it. Before that, no
 exception can come from botocore.
@@ -36,19 +37,19 @@ from s3unzip.stores.s3.plain_settings import botocore_errors
 UNTRUSTED = "UntrustedCertificate"  # not an S3 code: the client rejected the certificate
 NOT_S3 = "the answer does not follow the S3 protocol"
 NO_ETAG = "ETag Header missing from response"  # end of an obstore message
-# The field that `botocore_clients` adds to the response to ListObjectsV2. It contains a `ListPage`;
-# the fields that botocore would parse from a list are absent.
+# The field that `botocore_clients` adds to the response to ListObjectsV2. The field contains a
+# `ListPage`; the fields that botocore would parse from a list are absent.
 PARSED_PAGE = "Page"
 
 # The exceptions that clients raise if a server violates the protocol. OverflowError means that a
-# chunk is too large. RecursionError means that redirects contain no region. All others mean that an
-# XML element is unexpected or repeated.
+# chunk is too large. RecursionError means that redirects contain no region. All other
+# exceptions mean that an XML element is unexpected or repeated.
 _PROTOCOL_ERRORS = (AttributeError, LookupError, OverflowError, RecursionError, TypeError)
 # obstore raises FileNotFoundError for a 404, and ValueError for a setting that it cannot use.
 _OBSTORE_ERRORS = (BaseError, FileNotFoundError, ValueError, *_PROTOCOL_ERRORS)
 
 _GENERIC_PREFIX = "Generic S3 error: "  # beginning of an obstore message
-# These patterns match obstore messages, which quote object_store, hyper and the operating system.
+# Patterns for obstore messages, which quote object_store, hyper and the operating system.
 _STATUS = re.compile(r"status code: (\d{3})")
 _XML_FIELDS = {  # a pattern for each field of `ServerAnswer`
     "code": re.compile(r"<Code>([^<]{1,100})</Code>"),
@@ -75,7 +76,7 @@ CAUSES = {
     "WRONG_VERSION": "the server does not use TLS",
 }
 EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"})
-# After these codes, keys are looked up again, because the profile may contain other keys by now.
+# The codes after which keys are looked up again, because the profile may contain other keys by now.
 # The codes in the last row come from services other than S3.
 REFUSED_KEYS = EXPIRED | {
     *("InvalidAccessKeyId", "InvalidToken", "InvalidTokenId"),
@@ -96,7 +97,7 @@ _ERROR_CLASSES: tuple[tuple[type[S3UnzipError], Collection[str], Collection[int]
         ServiceFaultError,
         EXPIRED
         | {
-            "BadDigest",  # received bytes differ from those sent
+            "BadDigest",  # received bytes differ from sent bytes
             "ConcurrentModification",  # Ceph
             "ConditionalRequestConflict",
             "IncompleteBody",
@@ -104,7 +105,7 @@ _ERROR_CLASSES: tuple[tuple[type[S3UnzipError], Collection[str], Collection[int]
             "OperationAborted",
             "RequestTimeout",  # sent with status 400
             "XAmzContentChecksumMismatch",
-            "XAmzContentSHA256Mismatch",  # received bytes of a signed body differ from those sent
+            "XAmzContentSHA256Mismatch",  # received bytes of a signed body differ from sent bytes
         },
         {408},  # HAProxy and nginx, for a body that arrived too slowly
     ),
@@ -381,7 +382,7 @@ def _is_wrong_setting(error: Exception) -> bool:
         return False
     from botocore import exceptions
 
-    # The network or the server causes these exceptions. All others come from wrong settings.
+    # The network or the server causes these exceptions. A wrong setting causes any other exception.
     faults = (
         exceptions.ConnectionError,
         exceptions.FlexibleChecksumError,

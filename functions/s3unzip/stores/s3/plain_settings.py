@@ -60,8 +60,8 @@ _PLAIN_SETTINGS = frozenset(
         *_KEY_SETTINGS,
     }
 )
-# Sections that botocore may rename: those with quotes, or with white space other than single
-# spaces.
+# Matches sections that botocore may rename. Their names contain quotes, or white space other than
+# single spaces.
 _RENAMED_BY_BOTOCORE = re.compile(r"^profile default$|[\"'\\]|^ |  | $|[^\S ]")
 
 Profile = dict[str, str]
@@ -142,7 +142,7 @@ def _make_keys(values: Profile, method: str, profile: str) -> Keys | None:
         or (token and not SENDABLE.fullmatch(token))
     ):
         return None
-    is_fixed = method == ENVIRONMENT  # such keys do not change while the process is running
+    is_fixed = method == ENVIRONMENT  # variables do not change while the process is running
     # botocore prefers the role set in environment variables to the keys of a profile.
     if not is_fixed and any(name in environ for name in _ROLE_VARIABLES):
         return None

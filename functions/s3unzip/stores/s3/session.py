@@ -105,7 +105,7 @@ class Session:
     def sends_checksums(self) -> bool:
         """Whether requests contain checksums of their bodies, in headers that some servers refuse.
 
-        Otherwise, the signature covers each body, so the server still verifies the body. The AWS
+        Without checksums, the signature covers each body, so the server still verifies it. The AWS
         configuration can disable the headers (sdkref/latest/guide/feature-dataintegrity.html).
         """
         return str(self._aws.settings.request_checksum_calculation).lower() != "when_required"
@@ -261,7 +261,7 @@ class Session:
             if answer.code == UNTRUSTED or answer.status == 407:
                 raise translate_error(error, Call("GetObject", bucket)) from None
         else:
-            # This server is not S3. It answers every request with a page, even a PUT.
+            # A server that returns an object here is not S3: each of its answers is a page.
             answer = ServerAnswer(200, code="", message=NOT_S3)
         if answer.code == "NoSuchBucket":
             raise errors.NotFoundError(
@@ -364,7 +364,7 @@ class Session:
                 # Another thread may have cleared the clients after this renewal.
                 if self._renewals_when_cleared != keys.renewals:
                     self._renewals_when_cleared = keys.renewals
-                    self._stores.clear()  # these clients cache the refused keys
+                    self._stores.clear()  # the clients cache the refused keys
             return errors.ServiceFaultError(str(refusal))
         if code not in EXPIRED or current is None:
             return refusal

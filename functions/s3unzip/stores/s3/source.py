@@ -3,16 +3,16 @@
 An ETag pins a version. Some servers return no ETag for a file that was put into their folder
 directly. In that case, the pin contains the time of the file's last change as an HTTP date. The
 size and the ETag or date in each response are compared with the pin, because some servers ignore
-If-Match, and others refuse their own ETags in it. After a server has refused its own ETag, reads no
-longer send If-Match.
+If-Match, and some refuse their own ETags in this header. After a server has refused its own ETag,
+reads no longer send If-Match.
 
 Some keys that are valid in S3 are requested with botocore, not obstore. obstore is built on
 object_store, which drops slashes at the beginning and end of a key, and refuses control characters
 and the segments "", ``.`` and ``..``.
 
 Only the pinned version is deleted or tagged. In a versioned bucket, requests specify the version
-id. Otherwise, a deletion specifies the ETag, which S3 compares (`conditional-deletes` in its user
-guide). Some servers ignore that condition, so the ETag from a HEAD is also compared before the
+id. In other buckets, a deletion specifies the ETag, which S3 compares (`conditional-deletes` in its
+user guide). Some servers ignore that condition, so the ETag from a HEAD is also compared before the
 deletion.
 """
 
@@ -123,7 +123,7 @@ def _get_by_botocore(
         # The range in the response begins as requested, and may end earlier, at the end of the
         # object. Group 1 is the size of the object.
         sent_range = re.fullmatch(rf"bytes {span[0]}-[0-9]+/([0-9]{{1,19}})", content_range)
-        if sent_range is None:  # obstore also refuses such a response
+        if sent_range is None:  # obstore also refuses a response with another range
             raise errors.ServiceFaultError(
                 f"{call}: {NOT_S3}: got {content_range}, not {request['Range']}; {CHECK_ENDPOINT}"
             )
@@ -132,7 +132,7 @@ def _get_by_botocore(
 
 
 def _describe_answer(call: Call, answer: Mapping[str, Any], size: int) -> obstore.ObjectMeta:
-    """Convert the properties of an object from the format of botocore to that of obstore."""
+    """Convert the properties of an object from botocore's format to obstore's format."""
     return {
         "path": call.key,
         "size": size,
@@ -365,8 +365,8 @@ def _version_request(location: Location, pin: Pin) -> tuple[str | None, dict[str
     """Return the version id, and the parameters of a request about that version.
 
     The id is None if the object was written without versioning. Such an object has no id, or it has
-    `NO_VERSION`, which a newer object can have as well. The parameters then refer to the current
-    object, which may be newer.
+    `NO_VERSION`, which a newer object can have as well. In both cases, the parameters refer to the
+    current object, which may be newer.
     """
     request = {"Bucket": location.bucket, "Key": location.key}
     if pin.version_id in {None, NO_VERSION}:
