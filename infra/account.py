@@ -259,10 +259,11 @@ def _check_usable(named: str, answer: Mapping[str, Any]) -> None:
         raise RefusedError(
             f"{named} is a key of the kind {key['KeySpec']}: set a symmetric key for encryption"
         )
-    if key.get("KeyState", "Enabled") != "Enabled":
+    # A key is Updating for some seconds while its primary Region changes; it encrypts meanwhile.
+    if key.get("KeyState", "Enabled") not in {"Enabled", "Updating"}:
         raise RefusedError(
-            f"{named} is {key['KeyState']}: enable the key or cancel its deletion, or set another "
-            "key"
+            f"{named} is {key['KeyState']}: enable the key, cancel its deletion or import its key "
+            "material, or set another key"
         )
 
 
