@@ -113,7 +113,7 @@ def parse_template(request: Request | Report) -> KeyTemplate:
     first_field = min(
         field.start() for field in KEY_FIELD.finditer(text) if field[1] in MEMBER_FIELDS
     )
-    # Remove "./" at the beginning and after a slash. In a folder, also remove empty parts: "./a//"
+    # Remove "./" at the beginning and after a slash. If the destination is a folder, "a//" also
     # becomes "a/". In S3, "a//" and "a/" are different prefixes.
     prefix = re.sub(r"(^|(?<=/))\./", "", _fill(text[:first_field], archive)).lstrip("/")
     if request.destination.store.has_folders:

@@ -263,7 +263,7 @@ class DirectoryReader:
         only the lower 32 bits of the size, the returned size is a guess.
         """
         if not member.path:
-            self._warn_or_fail("name-empty", f"it is {show_name(self._raw_name)!r}")
+            self._warn_or_fail("name-empty", f"the name is {show_name(self._raw_name)!r}")
         for code, message in form.findings:
             self._warn_or_fail(code, message)
         if form.is_encrypted:
@@ -277,8 +277,8 @@ class DirectoryReader:
             self._wrapped_bytes += member.compressed_size
             size = wrapped.guess_size(member.size, member.compressed_size)
             member = replace(member, size=size, flags=member.flags | FLAG_WRAPPED)
-        # Skip the checks for a member that would pass them: it has no cipher, and its two sizes are
-        # equal and within the limit.
+        # A member without a cipher passes the checks of its sizes if the two sizes are equal and
+        # within the limit.
         if (
             member.cipher is not None
             or member.size != member.compressed_size
@@ -341,7 +341,7 @@ class DirectoryReader:
     def _can_be_actual_size(self, form: _HeaderForm, sizes: Sizes) -> bool:
         """Return whether a sentinel in a header without a ZIP64 field can be an actual size.
 
-        Only with a ZIP64 field does a sentinel stand for another value (4.4.8, 4.4.9). A file of
+        A sentinel stands for another value only if there is a ZIP64 field (4.4.8, 4.4.9). A file of
         exactly 4 GiB - 1 byte has a size that equals the sentinel, and needs no ZIP64 field. The
         end of the data and the CRC-32 of such a file are still checked. If no member can have the
         sizes in the header, the writer has omitted the ZIP64 field.

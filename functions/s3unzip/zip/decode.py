@@ -47,7 +47,7 @@ _MAX_BLOCK = 0xFFFF
 class MemberDecoder:
     """Decodes a member of any size from pieces of any length, and yields pieces of at most 1 MiB.
 
-    `opened` is the member's local header; without it, a ZipCrypto password may remain unchecked.
+    `opened` is the member's local header, which can be needed to check a ZipCrypto password.
 
     The decoder never yields more bytes than the declared size. The output is not fully checked
     until `finish` returns. If the member `is_wrapped`, only the lower 32 bits of the size are
@@ -183,8 +183,8 @@ def check_end(
     if not ended:
         member.fail(
             "stream-truncated",
-            f"the stream does not end within its {member.compressed_size} bytes; "
-            f"it yields {size} bytes",
+            f"the stream does not end within its {member.compressed_size} bytes, "
+            f"and yields {size} bytes",
         )
     if not member.has_size(size):
         member.fail_size("size-mismatch", f"{size} bytes, {member.size} declared")

@@ -354,9 +354,9 @@ def _refuse_ambiguous_zip64(
     locator, or directly before the locator. Without this record, some bytes of a name or a comment
     only look like a locator.
     """
-    last_at = locator_at - ZIP64_EOCD_LENGTH
-    for record_at in (declared_at, last_at):
-        if 0 <= record_at <= last_at:
+    adjacent_at = locator_at - ZIP64_EOCD_LENGTH  # of a record directly before the locator
+    for record_at in (declared_at, adjacent_at):
+        if 0 <= record_at <= adjacent_at:
             raw = yield from archive.read(record_at, record_at + 4)
             if raw == ZIP64_EOCD_SIGNATURE:
                 reject(

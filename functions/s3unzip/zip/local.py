@@ -169,7 +169,8 @@ def _compare_content(member: Member, header: LocalHeader, extras: records.Extras
     by the length without the encryption. This length is accepted for every method.
     """
     sizes = records.resolve_zip64(extras, records.Sizes(header.size, header.compressed))
-    local = (header.crc32, sizes.compressed, sizes.size)  # the tuples below have the same order
+    # This tuple and the tuples below contain the CRC-32, the compressed size and the size.
+    local = (header.crc32, sizes.compressed, sizes.size)
     declared = _declared_content(member)
     placeholders: tuple[int, ...] = ()
     info_zip_values = declared

@@ -134,7 +134,7 @@ class HeaderTable:
         """Return the total size in bytes of the names in header `start` and all later headers."""
         paths = self._paths[start:]
         raw_names = self._raw_names[start:]
-        size = sum(map(len, paths))  # packed, so `len` counts bytes, even if the path is text
+        size = sum(map(len, paths))  # a path that is stored as text is ASCII: one byte a character
         if any(raw_names):  # the names of most files have no separate raw name
             size += sum(
                 len(raw)

@@ -156,6 +156,7 @@ def lengthen_members(table: HeaderTable, long_members: dict[int, int]) -> None:
     for number in range(min(long_members, default=0), len(table.offsets)):
         excess = long_members.get(number, 0) * WRAP
         table.offsets[number] += shift
+        # The end of a long member is shifted by its own excess, too.
         shift += excess
         table.stops[number] += shift
         if excess:
