@@ -143,9 +143,8 @@ class FaultBudget:
     def find_silent(self, now: float) -> Iterator[Store]:
         """Yield each store that has kept a call waiting for too long, but has no faults."""
         for store, began in tuple(self.waiting.values()):
-            # The store has been silent since this call began, or since the latest success of any
-            # kind of request (None), whichever is later.
-            seconds = now - max(began, self._latest_success.get((store, None), 0.0))
+            latest_success = self._latest_success.get((store, None), 0.0)  # of any kind of request
+            seconds = now - max(began, latest_success)
             if seconds > self.budget_seconds * SILENT_AFTER and (store, None) not in self._outages:
                 yield store
 

@@ -318,8 +318,8 @@ class S3Destination(Destination):
             raise self._session.explain_and_adapt(
                 error, Call("DeleteObject", self._bucket, keys[0])
             ) from None
-        # Only the first failure is reported.
-        for failure in answer.get("Errors", ()):
+        failure = next(iter(answer.get("Errors", ())), None)
+        if failure is not None:  # only the first failure is reported
             raise explain_answer(
                 ServerAnswer(200, failure.get("Code", ""), failure.get("Message", "")),
                 Call("DeleteObject", self._bucket, failure.get("Key", "")),
