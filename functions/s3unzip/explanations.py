@@ -34,7 +34,7 @@ NOT_FROM_CHECKS = {
     "a file system cannot hold both.",
     "name-refused": "The file system does not accept the name.",
     "nested-budget": "The nested archives exceed the budget of --nested.",
-    "nested-changed": "The nested archive was replaced after it was extracted.",
+    "nested-changed": "The nested archive was replaced or deleted after it was extracted.",
     "nested-no-stem": "Without .zip, the nested archive's name is empty, so its members would "
     "have no prefix.",
     "nested-prefix-taken": "Another nested archive, or a member of the outer archive, uses the "

@@ -22,7 +22,7 @@ The rules:
   tag, the run is started by the event for that version: see `s3unzip.aws.events`.
 - After the end of every run, the extracted version is compared with the current version of the
   archive. If the versions differ, another run extracts the current version, and overwrites the
-  objects of the first run. The id of that run ends in -again.
+  objects of the first run. The id of the new run ends in -again.
 - The functions of a stopped execution keep running for at most `WORKER_SECONDS`, and may write
   members of an older version. Therefore an execution RUN-w1, RUN-w2, ... waits that long, then
   compares the versions once more.

@@ -95,7 +95,9 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
     for archive in archives[:limit]:
         finding = findings_by_prefix.get(_nested_prefix(archive.key))
         if finding is None and not is_same_object(archive, run.options, destination, calls):
-            finding = Finding("nested-changed", "the object was replaced after it was extracted")
+            finding = Finding(
+                "nested-changed", "the object was replaced or deleted after it was extracted"
+            )
         if finding is None:
             accepted.append(archive)
         else:

@@ -43,7 +43,7 @@ def next_command(
             return _command_after_failures(report, environment, connections)
         case Verdict.FAILED if report.reason == "link-refused":  # `resume` would use the old link
             return repeat_command(report, connections, source="NEW-URL")
-        # If the reason is "not-implemented", only other options help: no command is known.
+        # If the reason is "not-implemented", `resume` would send the same requests.
         case Verdict.FAILED if report.reason != "not-implemented":
             return continuation
         case Verdict.COMPLETED if report.archive_left:
