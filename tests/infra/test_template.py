@@ -5,7 +5,6 @@ A synthesis fails where cdk-nag finds a wildcard without a reason.
 
 import json
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -362,13 +361,12 @@ VERSIONS = {"VersioningConfiguration": {"Status": "Enabled"}}
     ],
 )
 def test_properties_of_a_resource(
-    synthesized: Callable[[str], Synthesized],
-    variant: str,
+    made: Synthesized,
     resource: str,
     wanted: dict[str, Any],
 ) -> None:
     """A resource has what the architecture needs of it."""
-    assert synthesized(variant).part(resource, wanted) == wanted
+    assert made.part(resource, wanted) == wanted
 
 
 @pytest.mark.parametrize(("bucket", "days"), [("Ingest", 7), ("Destination", 28), ("Work", 7)])
@@ -411,11 +409,9 @@ def test_retention(prod: Synthesized) -> None:
 
 
 @pytest.mark.parametrize(("variant", "is_reserved"), [("dev", False), ("prod", True)])
-def test_reserved_concurrency(
-    synthesized: Callable[[str], Synthesized], variant: str, *, is_reserved: bool
-) -> None:
+def test_reserved_concurrency(made: Synthesized, *, is_reserved: bool) -> None:
     """In prod each function has its own, in dev none has."""
-    functions = synthesized(variant).resources("AWS::Lambda::Function").values()
+    functions = made.resources("AWS::Lambda::Function").values()
     assert {bool(one.get("ReservedConcurrentExecutions")) for one in functions} == {is_reserved}
 
 
@@ -456,10 +452,10 @@ def test_each_sender_has_its_own_dead_letters(dev: Synthesized) -> None:
 @pytest.mark.parametrize(
     ("variant", "level"), [("nested", "DEBUG"), ("dev", "INFO"), ("options", "INFO")]
 )
-def test_log_levels(synthesized: Callable[[str], Synthesized], variant: str, level: str) -> None:
+def test_log_levels(made: Synthesized, level: str) -> None:
     """Lambda's own filter never drops metrics, which are INFO, nor an invocation's report."""
     wanted = {"LogFormat": "JSON", "ApplicationLogLevel": level, "SystemLogLevel": "INFO"}
-    for function in synthesized(variant).resources("AWS::Lambda::Function").values():
+    for function in made.resources("AWS::Lambda::Function").values():
         assert wanted.items() <= function["LoggingConfig"].items()
 
 
