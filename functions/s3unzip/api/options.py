@@ -47,7 +47,7 @@ def as_text(location: object) -> str:
     if not isinstance(location, (str, os.PathLike)):
         raise UsageError(
             "extract and verify take a path or a URL, not a "
-            f"{type(location).__name__}: workers cannot share an open file"
+            f"{type(location).__name__}: each worker opens the location itself"
         )
     return os.fsdecode(location)
 

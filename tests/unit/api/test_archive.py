@@ -675,7 +675,8 @@ def test_options_take_lists_and_texts() -> None:
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"source": io.BytesIO(b"")}, "not a BytesIO: workers cannot share an open file"),
+        ({"source": io.BytesIO(b"")}, "not a BytesIO: each worker opens the location itself"),
+        ({"source": 5}, "not a int: each worker opens the location itself"),
         ({"workers": 0}, "at least 1"),
         ({"source": "s3://bucket/"}, "not an archive"),
         (
