@@ -215,7 +215,10 @@ def test_a_key_that_looks_like_a_glob(places: Places, name: str) -> None:
     ("order", "code", "said"),
     [
         pytest.param(
-            lambda key: key.split("/"), 6, "leave out --objects", id="gateways list by folder"
+            lambda key: key.split("/"),
+            6,
+            "verify again without --objects (in Python, without `each`)",
+            id="gateways list by folder",
         ),
         pytest.param(lambda key: key[::-1], 1, "", id="the first page is in no order"),
     ],

@@ -289,7 +289,8 @@ def _compare_all(
         # A second comparison would pass the same results to `each` again.
         if first.each is not None and (first.difference_counts or first.proofs):
             raise StorageError(
-                f"{error}, after some results were reported: leave out --objects"
+                f"{error}, after some results were reported: verify again without --objects (in "
+                "Python, without `each`)"
             ) from error
         # The results of the first comparison are discarded, because its threads may still add
         # results.
