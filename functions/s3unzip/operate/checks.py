@@ -238,7 +238,7 @@ def _simulate(runs: DeployedRuns, role: str, actions: list[str], arn: str) -> An
     if unknown_keys:
         return Answer(
             WARNING,
-            f"a simulation has no value for {', '.join(sorted(unknown_keys))}, but {role} needs it",
+            f"{role}: a simulation cannot check conditions on {', '.join(sorted(unknown_keys))}",
             "check whether the canary is extracted",
         )
     return Answer(

@@ -474,7 +474,7 @@ def _decide(
             "implicitDeny",
             "<member>aws:SourceVpce</member>",
             WARNING,
-            "has no value for aws:SourceVpce,",
+            "a simulation cannot check conditions on aws:SourceVpce",
         ),
     ],
 )
