@@ -412,8 +412,8 @@ class Archive(Mapping[str, ArchiveMember]):
         A member larger than 64 MiB is stored in a temporary file.
 
         With ``check="last"``, return a stream that cannot seek. Reading the stream reads the
-        archive, only a few ranges ahead of the caller. The last read raises an error if a check
-        failed. An error closes the stream.
+        archive, only a few ranges ahead of the caller. Reading raises the same errors as `read`;
+        the last read checks the size and the CRC-32. An error closes the stream.
 
         Args:
             name: the name of the member.

@@ -48,7 +48,7 @@ from s3unzip.stores.s3.botocore_clients import let_requester_pay, translate_clie
 from s3unzip.stores.s3.session import Session
 from s3unzip.version import __version__
 
-PAYER_OUTPUT = "IngestPayer"  # the output of a stack that pays for the requests
+PAYER_OUTPUT = "IngestPayer"  # the output of a stack that pays for reading archives
 # Maximum time until DescribeExecution shows that an execution has been started or stopped.
 SHOWN_SECONDS = 60.0
 # The IAM actions of the operations whose actions have other names.
@@ -420,8 +420,8 @@ class DeployedRuns(RunList):
     def _find_last_execution(self, run: str) -> tuple[int, str | None]:
         """Return the number and the state of a run's last execution; 0 and None if there is none.
 
-        The numbers of executions start at 1 and have no gap. A running execution takes precedence,
-        because Step Functions can redrive an earlier execution.
+        The numbers of executions start at 1, and the last execution is before the first gap. A
+        running execution takes precedence, because Step Functions can redrive an earlier execution.
         """
         last: tuple[int, str | None] = (0, None)
         for number in itertools.count(1):

@@ -22,9 +22,9 @@ FEW_SEGMENTS = 16  # so few that an inline Map can also run other tasks
 # most of the time.
 MIN_SEGMENT = 16 * MIB
 TASK_OVERHEAD = 0.15  # seconds to start a task, receive the first byte and write the outcomes
-# A batch of an inline Map may take this much longer than an equal share of the work. A batch
-# contains only whole members, so it is often smaller than allowed; without this factor, there would
-# be one batch too many.
+# A batch of an inline Map may take this many times an equal share of the work. A batch contains
+# only whole members, so it is often smaller than allowed; without this factor, there would be one
+# batch too many.
 INLINE_SPARE = 1.05
 # If the destination is not a server, the work is multiplied by this factor, so that less work
 # justifies a second process. A process does not wait for such a destination: 20,000 small members

@@ -369,7 +369,7 @@ class _Progress(Struct):
     began: float
     size: int = 0  # number of bytes of the body that have arrived
     waits: int = 0  # number of waits before retries
-    first_fault: float | None = None  # Unix time of the first failure
+    first_fault: float | None = None  # Unix time of the first fault, without throttling
 
 
 def _join(chunks: Sequence[Buffer]) -> Buffer:

@@ -256,7 +256,7 @@ def runs_home() -> Location:
 
 
 def find_proxy(url: str) -> str | None:
-    """Return the URL of the proxy for `url`, from environment variables such as ``HTTPS_PROXY``.
+    """Return the URL of the proxy for `url`, with any password, from ``HTTPS_PROXY`` and the like.
 
     Raises:
         UsageError: the proxy's URL is not valid. obstore would ignore an invalid URL, and the

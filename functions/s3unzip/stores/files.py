@@ -118,8 +118,9 @@ def _near_names(path: Path) -> str:
 def make_folders(path: Path, mode: int) -> None:
     """Make a folder and any missing parent folders, each with `mode`.
 
-    If `mode` is 0700, an existing folder of this user also gets this mode. Existing parent folders
-    keep their modes, because they may be ``/tmp`` or folders of other users.
+    If `mode` is 0700, an existing folder also gets this mode if it belongs to this user and others
+    can access it. Existing parent folders keep their modes, because they may be ``/tmp`` or folders
+    of other users.
     """
     if not path.is_dir():
         for folder in reversed(

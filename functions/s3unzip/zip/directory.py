@@ -221,7 +221,7 @@ def _has_wrapped_offsets(archive: ArchiveBytes, start: int, prefix: int) -> Read
     The directory begins at `start`, which is `prefix` bytes after its declared offset. `prefix` is
     a multiple of 2^32. Either the offsets lack their upper bits, or `prefix` bytes precede the
     archive. In the second case, the first local header is `prefix` bytes after its declared offset.
-    Refuses an archive that has such a header at both offsets, or at none of them.
+    Refuses an archive that has such a header at both offsets, or at neither offset.
     """
     header = yield from archive.read(start, start + records.CENTRAL_LENGTH)
     # The length of the name, and the offset of the local header (4.3.12).

@@ -23,11 +23,11 @@ _SEGMENT = rb"[A-Za-z0-9_+@%=,~()\[\]{}!#$&'-](?:[ .]*+[A-Za-z0-9_+@%=,~()\[\]{}
 is_plain_name = re.compile(rb"%s(?:/%s)*+/?" % (_SEGMENT, _SEGMENT)).fullmatch
 
 # Control characters, and characters that XML 1.0 excludes (section 2.2). Some control characters
-# change a terminal or end a line in a list. S3 accepts keys with these characters, but most of
-# these keys cannot be in a request of DeleteObjects, and a response of ListObjects can contain
-# these keys only with encoding-type=url. The carriage return has a separate check, because S3 has a
-# rule for carriage returns in XML, and macOS stores a file "Icon\r" in each folder with a custom
-# icon.
+# move the cursor of a terminal or end a line in a list. S3 accepts keys with these characters, but
+# most of these keys cannot be in a request of DeleteObjects, and a response of ListObjects can
+# contain these keys only with encoding-type=url. The carriage return has a separate check, because
+# S3 has a rule for carriage returns in XML, and macOS stores a file "Icon\r" in each folder with a
+# custom icon.
 # https://docs.aws.amazon.com/AmazonS3/latest/userguide/object-keys.html
 _CONTROL = re.compile("[\x01-\x0c\x0e-\x1f\x7f\ufffe\uffff\ud800-\udfff]")
 _DRIVE = re.compile(r"[A-Za-z]:")
