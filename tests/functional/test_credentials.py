@@ -196,7 +196,7 @@ def test_a_code_is_typed_once(login: Login, workers: str, expired: str, code: in
     assert ended.stderr.count(b"Enter MFA code") == 1
     assert [b"TokenCode=123456" in asked.body for asked in login.tokens.asked] == [True]
     assert signers(login.s3) == {"ASSUMED"}
-    advice = b"the profile code: they have expired, and new ones need an MFA code; run the command"
+    advice = b"have expired, and new credentials need an MFA code; run the command"
     assert (advice + b" again" in ended.stderr) is bool(expired)
 
 

@@ -120,12 +120,12 @@ class ObjectRunStore:
         stored = self._send("head", lambda: self._store.head(key))
         try:
             if stored is None or self.read(name) != old:
-                raise ConflictError(f"{key}: it has changed")
+                raise ConflictError(f"{key}: the object has changed")
             self._send(
                 "put", partial(self._store.replace, key, new, _facts_of(name), etag=stored.etag)
             )
         except NotFoundError as error:  # the object was deleted after the HEAD
-            raise ConflictError(f"{key}: it is gone") from error
+            raise ConflictError(f"{key}: the object is gone") from error
 
     def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
         """Return the object, or only bytes [start, stop).
@@ -219,13 +219,13 @@ class MemoryRunStore:
     def create(self, name: str, body: bytes) -> None:
         with self._lock:
             if name in self.objects:
-                raise ConflictError(f"{name}: it exists")
+                raise ConflictError(f"{name}: the object exists")
             self.objects[name] = body
 
     def replace(self, name: str, old: bytes, new: bytes) -> None:
         with self._lock:
             if self.objects.get(name) != old:
-                raise ConflictError(f"{name}: it has changed")
+                raise ConflictError(f"{name}: the object has changed")
             self.objects[name] = new
 
     def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:

@@ -234,13 +234,13 @@ def explain_profile_error(error: Exception, profile: str) -> errors.S3UnzipError
         case exceptions.LoginError():
             advice = advise_renewal("login", profile)
         case exceptions.RefreshWithMFAUnsupportedError():
-            cause = "they have expired, and new ones need an MFA code"
+            cause = "the credentials have expired, and new credentials need an MFA code"
             advice = "run the command again, or s3unzip resume"
         # botocore does not check data from a credential process or a cache file.
         case AttributeError() | LookupError() | TypeError() | ValueError():
             cause = f"a credential process or a file returned unexpected data: {cause}"
         case EOFError():
-            cause = "they need an MFA code, but standard input is not a terminal"
+            cause = "the credentials need an MFA code, but standard input is not a terminal"
             advice = "run the command in a terminal"
     return errors.AccessDeniedError(f"{who}: {cause}; {advice}")
 

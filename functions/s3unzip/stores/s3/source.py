@@ -148,7 +148,7 @@ def _read_body(chunks: Iterable[Buffer], length: int, call: Call) -> Iterator[Bu
     An exception before the first byte is not translated: the caller treats it as a refusal.
 
     Raises:
-        ServiceFaultError: the body broke off after its first byte, or is shorter than `length`.
+        ServiceFaultError: the body was cut short after its first byte, or is shorter than `length`.
         StorageError: the body is longer than requested, so none of its bytes can be trusted.
     """
     size = 0
@@ -157,15 +157,15 @@ def _read_body(chunks: Iterable[Buffer], length: int, call: Call) -> Iterator[Bu
             size += len(chunk)
             if size > length:
                 raise errors.StorageError(
-                    f"{call}: {NOT_S3}: it has more than the {length:,} bytes of the requested "
-                    f"range; {CHECK_ENDPOINT}"
+                    f"{call}: {NOT_S3}: the body has more than the {length:,} bytes of the "
+                    f"requested range; {CHECK_ENDPOINT}"
                 )
             yield chunk
     except s3_errors():
         if not size:
             raise
         raise errors.ServiceFaultError(
-            f"{call}: the body broke off after {size:,} of {length:,} bytes"
+            f"{call}: the body ended after {size:,} of {length:,} bytes"
         ) from None
     if size < length:
         raise errors.ServiceFaultError(f"{call}: only {size:,} of {length:,} bytes arrived")
