@@ -236,7 +236,8 @@ def cut_and_encode(reading: Reading, cutter: TaskCutter) -> Iterator[bytes]:
     encode_rows = msgspec.json.Encoder().encode_lines
     position = 0  # offset in members.jsonl
     while next_members := list(itertools.islice(members, ROWS_AT_ONCE)):
-        # If each key is the prefix followed by the path, a row is a tuple with only the member.
+        # `zip` makes tuples with only the member. This is enough if each key is the prefix followed
+        # by the path.
         rows: Iterator[tuple[object, ...]] = zip(next_members)
         if not reading.template.plain:
             rows = ((member, key_of(member.path)) for member in next_members)

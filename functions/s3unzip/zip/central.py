@@ -9,7 +9,7 @@ import stat
 import struct
 from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -98,31 +98,35 @@ def _read_form(raw: bytes) -> _HeaderForm:
     if is_unix or mode & stat.S_IRUSR:
         file_type = stat.S_IFMT(mode)
     has_reparse_point = attributes & records.ATTRIBUTE_REPARSE_POINT and not is_unix
-    findings: list[tuple[str, str]] = []
     if has_reparse_point and file_type != stat.S_IFLNK:
         flags |= records.FLAG_REPARSE
-        findings.append(("reparse-point", "a Windows reparse point, treated as a file"))
-    elif file_type in _TYPE_FINDINGS:
-        findings.append(_TYPE_FINDINGS[file_type])
-    if needed & 0xFF > records.MAX_VERSION:  # the upper byte is not part of the version
-        findings.append(
-            ("version-needed", f"it requires version {needed}; the latest is {records.MAX_VERSION}")
-        )
-    if flags & records.FLAG_PATCH:
-        findings.append(("patch-data", "compressed patch data"))
-    is_encrypted = bool(flags & records.FLAG_ENCRYPTED) or method == records.METHOD_AES
-    if not is_encrypted and method not in records.METHODS:
-        findings.append(("unsupported-method", records.describe_method(method)))
     is_dos_folder = attributes & records.ATTRIBUTE_DIRECTORY and host in records.DOS_HOSTS
     return _HeaderForm(
         method=method,
         flags=flags,
         disk=disk,
         mode=(is_unix and mode) or None,  # a mode of 0 means that the writer declared no mode
-        is_encrypted=is_encrypted,
+        is_encrypted=bool(flags & records.FLAG_ENCRYPTED) or method == records.METHOD_AES,
         declares_folder=bool(file_type == stat.S_IFDIR or is_dos_folder),
-        findings=tuple(findings),
+        findings=tuple(_find_form_faults(file_type, needed, flags, method)),
     )
+
+
+def _find_form_faults(
+    file_type: int, needed: int, flags: int, method: int
+) -> Iterator[tuple[str, str]]:
+    """Yield the code and the message of each finding about a file whose header has this form."""
+    if flags & records.FLAG_REPARSE:
+        yield "reparse-point", "a Windows reparse point, treated as a file"
+    elif file_type in _TYPE_FINDINGS:
+        yield _TYPE_FINDINGS[file_type]
+    if needed & 0xFF > records.MAX_VERSION:  # the upper byte is not part of the version
+        yield "version-needed", f"it requires version {needed}; the latest is {records.MAX_VERSION}"
+    if flags & records.FLAG_PATCH:
+        yield "patch-data", "compressed patch data"
+    # The method of an encrypted member is checked together with the cipher.
+    if not flags & records.FLAG_ENCRYPTED and method not in (*records.METHODS, records.METHOD_AES):
+        yield "unsupported-method", records.describe_method(method)
 
 
 class DirectoryReader:

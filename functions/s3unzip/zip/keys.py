@@ -261,7 +261,7 @@ class KeyChecker:
             key = self._selection.key_of(table.path(number))
             if hash(fold_key(key)) in clashes:
                 numbers_by_key_hash[hash(key)] = number
-        # First find the folders that contain other members, then add the folders in the archive.
+        # First find the folders that contain other members, then add the listed folders.
         memory = self._policy.limits.folder_memory
         parent_hashes = _hash_folders(self._parents(SELECTED), memory)
         used_folders = set(numbers_by_key_hash).intersection(parent_hashes)
