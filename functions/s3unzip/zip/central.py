@@ -115,7 +115,7 @@ def _read_form(raw: bytes) -> _HeaderForm:
 def _find_form_faults(
     file_type: int, needed: int, flags: int, method: int
 ) -> Iterator[tuple[str, str]]:
-    """Yield the code and the message of each finding about a file whose header has this form."""
+    # Yield the code and the message of each finding about a file whose header has this form.
     if flags & records.FLAG_REPARSE:
         yield "reparse-point", "a Windows reparse point, treated as a file"
     elif file_type in _TYPE_FINDINGS:

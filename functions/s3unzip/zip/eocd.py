@@ -496,9 +496,8 @@ def _guess_format(archive: ArchiveBytes) -> Reads[str]:
 def _follows_directory(window: bytes, at: int) -> bool:
     """Return whether a directory header, or a ZIP64 locator, ends at `at`."""
     header_at = window.rfind(CENTRAL_SIGNATURE, 0, at)
-    locator_at = max(0, at - ZIP64_LOCATOR_LENGTH)
-    return window.startswith(ZIP64_LOCATOR_SIGNATURE, locator_at, at) or (
-        header_at >= 0 and find_header_stop(window, header_at) == at
+    return (header_at >= 0 and find_header_stop(window, header_at) == at) or (
+        window.startswith(ZIP64_LOCATOR_SIGNATURE, max(0, at - ZIP64_LOCATOR_LENGTH), at)
     )
 
 
