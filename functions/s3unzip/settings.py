@@ -192,20 +192,27 @@ MAX_VALUES = {
 
 def machine_tuning(processes: int) -> dict[str, int | float]:
     """Return the settings that differ from the defaults for `processes` workers on one machine."""
-    import resource  # noqa: PLC0415 - the functions on AWS do not need it
-
     return {
         "max_workers": processes,
         # A process takes 0.2 to 0.5 s of CPU time before its first byte. Small members take half of
         # the estimated time.
         "min_worker_seconds": 4.0,
         # At the latency `put_seconds`, one process sends about as many PUTs per second as S3
-        # accepts below one prefix (`prefix_put_rate`). A PUT into S3 has one open file, its
-        # connection. A PUT into a folder has two, the folder and the new file. The last third of
-        # the limit is for other connections and files.
-        "puts_in_flight": max(1, min(100, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 3)),
+        # accepts below one prefix (`prefix_put_rate`).
+        "puts_in_flight": limit_by_files(100),
         "rate_headroom": 6.0,  # servers other than S3 have no rate for a prefix
     }
+
+
+def limit_by_files(requests: int) -> int:
+    """Return `requests`, or a third of the open files that this process may have if that is less.
+
+    A request to S3 has one open file, its connection. A PUT into a folder has two, the folder and
+    the new file. The last third of the limit is for other connections and files.
+    """
+    import resource  # noqa: PLC0415 - the functions on AWS do not need it
+
+    return max(1, min(requests, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 3))
 
 
 def make_tuning(changes: Mapping[str, object], base: Tuning | None = None) -> Tuning:

@@ -98,24 +98,33 @@ def test_many_archives_need_few_descriptors(program: Program, words: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("limit", "destination", "write"),
+    ("limit", "destination", "at_once", "write"),
     [
-        ("-n 64", "s3://out/ --endpoint-url {}", "os.pwrite"),
-        pytest.param("-v 1000000", "s3://out/ --endpoint-url {}", "os.pwrite", marks=LIMITS_MEMORY),
-        ("-n 64", "out", "lambda *words, write=os.pwrite: (time.sleep(0.01), write(*words))[1]"),
+        ("-n 64", "s3://out/ --endpoint-url {}", 128, "os.pwrite"),
+        pytest.param(
+            "-v 1000000", "s3://out/ --endpoint-url {}", 4, "os.pwrite", marks=LIMITS_MEMORY
+        ),
+        (
+            "-n 64",
+            "out",
+            128,
+            "lambda *words, write=os.pwrite: (time.sleep(0.01), write(*words))[1]",
+        ),
     ],
     ids=["few files", "little memory", "a disk that takes 10 ms for each write"],
 )
-def test_a_run_has_fewer_puts_than_the_limits_allow(
-    program: Program, s3: MemoryS3, limit: str, destination: str, write: str
+def test_a_run_and_its_verification_have_fewer_requests_than_the_limits_allow(
+    program: Program, s3: MemoryS3, limit: str, destination: str, at_once: int, write: str
 ) -> None:
-    """4,000 members are written, otherwise over 100 connections, or by 64 files at once."""
+    """4,000 members are written and verified, otherwise by over 100 connections at once."""
     (program.folder / "sitecustomize.py").write_text(f"import os, time\nos.pwrite = {write}\n")
     program.add("many.zip", *(Entry(f"d{number}/f", b"1") for number in range(4_000)))
     assert _shell(
         program,
         f"ulimit {limit}; export PYTHONPATH=.:$PYTHONPATH; "
-        f"s3unzip run many.zip {destination.format(s3.url)} -w 1 -q",
+        f"s3unzip run many.zip {destination.format(s3.url)} -w 1 -q && "
+        f"s3unzip verify many.zip {destination.format(s3.url)} --no-records "
+        f"--at-once {at_once} >/dev/null",
     ) == (0, "", "")
 
 

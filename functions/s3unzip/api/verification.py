@@ -49,6 +49,7 @@ from s3unzip.planning.reading import Reading, read_archive
 from s3unzip.planning.select import check_selection, parse_template
 from s3unzip.printable import show_count
 from s3unzip.runs.records import RunRecords
+from s3unzip.settings import limit_by_files
 from s3unzip.stores.calls import Calls, map_ahead
 from s3unzip.stores.config import StoreConfig, parse_destination, parse_source
 from s3unzip.stores.listing import BEYOND, list_pages
@@ -149,7 +150,7 @@ class Verification(Struct, frozen=True):
 class Effort(NamedTuple):
     """How many requests to send at once, and whether to trust records and metadata."""
 
-    at_once: int = 64  # maximum number of concurrent requests to the destination
+    at_once: int = 128  # maximum number of concurrent requests to the destination
     listed: int = 20  # maximum number of differences to list per kind; all are counted
     deep: bool = False  # whether to read every object, instead of trusting records and metadata
     range_keys: int = 4_990  # number of members in a range of keys: less than five pages of LIST
@@ -172,7 +173,7 @@ def verify(  # noqa: PLR0913 - options of a public function
     *,
     deep: bool = False,
     records: Iterable[RunRecords] | None = None,
-    at_once: int = 64,
+    at_once: int = 128,
     max_listed: int = 20,
     each: Callable[[ComparedObject], object] | None = None,
     password: bytes | str | None = None,
@@ -190,7 +191,7 @@ def verify(  # noqa: PLR0913 - options of a public function
         deep: whether to read every object. If False, the ETag or CRC-32 of an S3 object is enough.
         records: the records of the runs that wrote the objects, earliest first. None means the runs
             of this machine. An object that still has its recorded ETag needs no request of its own.
-        at_once: maximum number of concurrent requests to the destination.
+        at_once: maximum number of concurrent requests; at most a third of the open files allowed.
         max_listed: maximum number of differences to list per kind; all are counted.
         each: function called with each object and its result, one call at a time.
         password: password for encrypted members. A string is encoded as UTF-8.
@@ -213,7 +214,7 @@ def verify(  # noqa: PLR0913 - options of a public function
             partial(RunRecords.open, context.stores), runs_of_archive(config.work, request.source)
         )
     written = None if deep else read_written(records, target, warn)  # None if every object is read
-    effort = Effort(at_once, max_listed, deep=deep)
+    effort = Effort(limit_by_files(at_once), max_listed, deep=deep)
     return verify_objects(request, context, effort, written, each=each, warn=warn)
 
 

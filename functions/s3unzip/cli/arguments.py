@@ -168,7 +168,7 @@ class Arguments(Struct, frozen=True):
             "--at-once N",
             "Maximum number of concurrent HEAD requests, or of GET requests with --deep.",
         ),
-    ] = 64
+    ] = 128
     objects: Annotated[
         str | None,
         RunOption(

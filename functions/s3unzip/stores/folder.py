@@ -263,7 +263,6 @@ class FolderDestination(Destination):
                 )
 
     def _is_one_file(self, key: str, other_key: str) -> bool:
-        """Return whether two keys lead to the same file on this disk."""
         self._write(key, b"", {})
         is_one_file = os.path.lexists(other_key)
         self._unlink(key)
@@ -273,7 +272,6 @@ class FolderDestination(Destination):
         self._folders.close()
 
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> None:
-        """Write one whole file, with its time and mode."""
         self._write(self._check_key(key), body, facts.metadata, if_absent=if_absent)
 
     def replace(self, key: str, body: bytes, facts: ObjectFacts, etag: str | None) -> None:  # noqa: ARG002 - required by the interface

@@ -93,7 +93,6 @@ class NowhereDestination(Destination):
         return [], None
 
     def _list_nothing(self, *_: object, **__: object) -> Iterator[Never]:
-        """Yield nothing, because there are no objects and no uploads."""
         yield from ()
 
     read = uploads = _list_nothing
@@ -104,7 +103,6 @@ class NowhereDestination(Destination):
     def upload_part(
         self, upload: Upload, number: int, offset: int, body: Buffer, crc32: int
     ) -> Part:
-        """Return the size and CRC-32 of the part, and discard its bytes."""
         return Part(number, "", memoryview(body).nbytes, crc32)
 
 
