@@ -6,7 +6,7 @@ Rules:
   members.
 * A bad member gets the outcome `failed`, and the stream continues with the next member.
 * Only verified bytes are submitted, and the outcome of a member is noted after its PUT.
-* An error that does not concern a single member ends the batch: queued PUTs are dropped, and PUTs
+* An error that does not concern a single member ends the batch: waiting PUTs are dropped, and PUTs
   on the wire are awaited.
 * The bytes in memory are bounded by the `Window` (one member and one piece of the stream) and by
   the bytes that the `PutPool` may have in flight.
@@ -59,7 +59,8 @@ def extract_batch(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
         # `writer` has raised no error, so the refusals concern single members, not the store.
         writer.note_refusals()
     except BaseException:
-        attempt.calls.end()  # from now on, a PUT that fails is not retried
+        # From now on, no PUT is retried, and PUTs that wait for their turn are not sent.
+        attempt.calls.end(errors.ServiceFaultError("the batch has failed"))
         pool.abandon()
         attempt.calls.reopen()  # allows the calls that write the outcomes
         raise
@@ -272,8 +273,10 @@ class PutPool:
         """Return whether a waiting `submit` may continue: after an error, or if there is room."""
         # `submit` waits until half of the room is free. If `submit` continued after each PUT, the
         # two thread switches would take longer than the rest of the work for a member.
-        has_free_bytes = self._bytes + size <= self._max_bytes // 2
-        has_room = has_free_bytes and self._in_flight <= self._max_in_flight // 2
+        has_room = (
+            self._bytes + size <= self._max_bytes // 2
+            and self._in_flight <= self._max_in_flight // 2
+        )
         # If no body is in flight, there is room for any body.
         return has_room or self._in_flight == 0 or self._error is not None
 

@@ -8,8 +8,7 @@ Rules:
 * All `Calls` objects of a process also share one `FaultBudget`. If a store does not respond, the
   process waits for the store once, not again in each step.
 * A function passed as `call` makes one attempt. After a `ServiceFaultError` it is called again, so
-  it must be safe to repeat. Any other `S3UnzipError` means that the store has responded, so the
-  store works.
+  it must be safe to repeat. After any other `S3UnzipError`, the store has responded, so it works.
 * Threads may call `run`, `paced` and `stream` concurrently. After `end`, no call is repeated, and
   calls in progress are left to finish.
 * This module does not depend on the kind of store: it runs the calls that are passed to it.
@@ -187,8 +186,9 @@ class Calls:
             _current.reset(token)
             self._faults.waiting.pop(get_ident(), None)  # a nested call may have removed the entry
 
-    def end(self) -> None:
-        """Stop all retries: the step has failed, so its other threads must not wait for stores."""
+    def end(self, fault: ServiceFaultError | None = None) -> None:
+        """Stop all retries of a step that has failed; calls that wait for `pace` raise `fault`."""
+        self._final_fault = fault or self._final_fault
         self._ended.set()
 
     @property

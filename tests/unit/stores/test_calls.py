@@ -199,11 +199,13 @@ def test_a_step_that_has_failed_tries_nothing_again_until_it_is_reopened(
     clock: ManualClock, calls: Calls
 ) -> None:
     """Its other threads need not wait; its outcomes are written afterwards."""
-    calls.end()
-    with pytest.raises(ServiceFaultError):
+    calls.end(ServiceFaultError("the step has failed"))
+    with pytest.raises(ServiceFaultError, match="a fault"):
         calls.run("put", Faults(clock, 1))
+    with pytest.raises(ServiceFaultError, match="the step has failed"):
+        calls.paced("head", lambda: 1)
     calls.reopen()
-    assert calls.run("put", Faults(clock, 1)) == "done"
+    assert calls.paced("put", Faults(clock, 1)) == "done"
     assert (calls.requests.put, calls.requests.retries) == (3, 1)
 
 
@@ -338,8 +340,10 @@ def test_each_part_takes_a_request_and_an_end_in_memory_none(calls: Calls) -> No
 @pytest.mark.parametrize("zip64", [False, True])
 def test_every_length_of_an_end_gives_the_same_directory(calls: Calls, *, zip64: bool) -> None:
     """No byte in memory is read again; without a request, members are counted."""
-    shape = Shape(zip64=zip64, prefix=b"stub", comment=b"a comment")
-    raw = build(Entry("a"), Entry("b"), Entry("c"), shape=shape)
+    raw = build(
+        *(Entry("a"), Entry("b"), Entry("c")),
+        shape=Shape(zip64=zip64, prefix=b"stub", comment=b"a comment"),
+    )
 
     def locate(length: int) -> DirectoryLocation:
         def read(want: ByteRange) -> Iterator[bytes]:
@@ -352,8 +356,7 @@ def test_every_length_of_an_end_gives_the_same_directory(calls: Calls, *, zip64:
     whole = locate(len(raw))
     assert (whole.prefix, whole.entries) == (4, 3)
     assert {locate(length) for length in range(len(raw))} == {whole}
-    pin = Pin(len(raw))
-    assert [Tail(end, pin).count_members(Policy()) for end in (raw, raw[1:])] == [3, None]
+    assert [Tail(end, Pin(len(raw))).count_members(Policy()) for end in (raw, raw[1:])] == [3, None]
 
 
 def _dripping(clock: ManualClock, size: int) -> PinnedArchive:
