@@ -4,7 +4,7 @@ An ETag pins a version. Some servers return no ETag for a file that was put into
 directly. In that case, the pin contains the time of the file's last change as an HTTP date. The
 size and the ETag or date in each response are compared with the pin, because some servers ignore
 If-Match, and some refuse their own ETags in this header. After a server has refused its own ETag,
-reads no longer send If-Match.
+requests no longer contain If-Match.
 
 Some keys that are valid in S3 are requested with botocore, not obstore. obstore is built on
 object_store, which drops slashes at the beginning and end of a key, and refuses control characters
@@ -12,8 +12,8 @@ and the segments "", ``.`` and ``..``.
 
 Only the pinned version is deleted or tagged. In a versioned bucket, requests specify the version
 id. In other buckets, a deletion specifies the ETag, which S3 compares (`conditional-deletes` in its
-user guide). Some servers ignore that condition, so the ETag from a HEAD is also compared before the
-deletion.
+user guide). Some servers ignore or refuse that condition, so the ETag from a HEAD is also compared
+before the deletion.
 """
 
 from __future__ import annotations
