@@ -71,7 +71,7 @@ if not TYPE_CHECKING:
         return list(__all__)
 
     def __getattr__(name: str) -> object:
-        """Load a public name. Add the help of its options to the docstring of an options class."""
+        """Load a public name. For an options class, add the options' help to the docstring."""
         if name not in _MODULE_OF:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
         module = import_module(_MODULE_OF[name])

@@ -526,7 +526,7 @@ class Next(Struct, frozen=True, omit_defaults=True):
     round: int = 0  # number of the round, whose tasks are in rounds/NN.jsonl
     tasks: tuple[Task, ...] = ()  # the tasks of the round, if there are few
     workers: int = 1  # number of concurrent tasks
-    done: int = 0  # number of ended tasks, plus number of members with an outcome
+    done: int = 0  # number of ended tasks plus members with an outcome, before this round
     idle: int = 0  # number of consecutive rounds without progress before this one
     reopened: bool = False  # whether a user resumed the run to extract its failed members again
     requests: Requests = Requests()  # the requests of all settling steps so far

@@ -158,7 +158,7 @@ class Tuning(Struct, frozen=True):
     nested_members: int = 1_000_000
     nested_bytes: int = 1 * TIB
     # report
-    failures_listed: int = 1_000  # maximum number of failures in report.json
+    failures_listed: int = 1_000  # maximum in report.json; the outcomes contain all failures
 
     def puts_at_once(self, members: int) -> int:
         """Return the number of concurrent PUTs, each on its own connection, for small members."""
