@@ -63,7 +63,8 @@ class Segmentation(Struct, frozen=True):
         Segment 0 has no boundary.
         """
         start = segment * self.distance
-        return start, min(start + min(self.distance, self.search), self.size)
+        stop = start + min(self.distance, self.search)
+        return start, min(stop, self.size)
 
 
 def segment_span(start_bit: int, stop_bit: int | None, compressed_size: int) -> tuple[int, int]:

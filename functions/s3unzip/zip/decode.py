@@ -105,7 +105,7 @@ class MemberDecoder:
     def _decrypt(self, cipher: _ZipCrypto | _WinZipAes, data: Buffer) -> Buffer:
         """Return the decrypted bytes of `data`.
 
-        The cipher starts with the first `lead_length` bytes of the member, which are not content.
+        The first `lead_length` bytes of the member start the cipher, and are not returned.
         """
         missing = cipher.lead_length - len(self._lead)
         if missing:

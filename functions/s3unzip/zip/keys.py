@@ -144,7 +144,7 @@ class KeyChecker:
         path = table.path(number)
         if hash(path) in self._directories:
             self.warnings["dup-directory"] += 1
-        # When the memory is used up, later repetitions are not noticed (see `Limits`).
+        # When the memory is used up, directories are no longer recorded (see `Limits`).
         elif len(self._directories) < self._policy.limits.folder_memory // _HASH_BYTES:
             self._directories.add(hash(path))
         if utf8_length(path) > self._policy.limits.key_bytes:

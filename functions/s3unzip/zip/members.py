@@ -94,7 +94,7 @@ class HeaderTable:
     def shorten_name(self, number: int) -> None:
         """Keep only the beginning of a name that does not become a key, to save memory."""
         member = self.member(number)
-        # `wrapped` compares the beginning of the declared name with local headers.
+        # The beginning of the declared name is enough for `wrapped` to recognise local headers.
         self._raw_names[number] = member.name_bytes[:SHOWN_NAME]
         self._paths[number] = _pack_path(cut_name(member.path))
 

@@ -45,12 +45,12 @@ def guess_size(low_bits: int, compressed: int) -> int:
     """Return the smallest plausible size of a member; `low_bits` are the lower 32 bits of the size.
 
     `compressed` is the full length of the compressed data, in bytes. If this length is below 4 GiB,
-    the size is rarely wrapped.
+    the result is nearly always `low_bits`.
     """
     # Some writers flush so often that deflate doubles the length.
     min_size = compressed // 2
     if compressed >= WRAP:
-        # Half of such a length is too low a minimum: the returned size could be 4 GiB too small.
+        # If the minimum were half of such a length, the returned size could be 4 GiB too small.
         # So deflate is assumed to add at most one thousandth to the length. The minimum is less
         # than 4 GiB below `compressed`, so the size of a stored member is exactly its length.
         min_size = compressed - min(compressed // 1_000, WRAP - 1)
