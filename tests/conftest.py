@@ -4,6 +4,7 @@ import gc
 import logging
 import os
 import random
+import shutil
 import signal
 import sys
 import threading
@@ -139,6 +140,16 @@ def nothing_is_left() -> Iterator[None]:
     left = find_left(before)
     if left:
         pytest.fail(f"this test left changed: {', '.join(left)}", pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def uv() -> Path:
+    """Return the path of uv, which make installs if the machine has none."""
+    own = Path(__file__).parent.parent / ".uv" / "bin" / "uv"
+    found = own if own.exists() else shutil.which("uv")
+    if found is None:
+        pytest.skip("uv is not installed: make installs it")
+    return Path(found)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,25 +1,14 @@
 """What a user installs: the wheel of this checkout."""
 
 import os
-import shutil
 import sys
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.docs.commands import ROOT
 from tests.support.assemblies import make_once
 from tests.support.processes import run_program
-
-
-@pytest.fixture(scope="session")
-def uv() -> Path:
-    own = ROOT / ".uv" / "bin" / "uv"
-    found = own if own.exists() else shutil.which("uv")
-    if found is None:
-        pytest.skip("uv is not installed: make installs it")
-    return Path(found)
 
 
 @pytest.fixture(scope="session")

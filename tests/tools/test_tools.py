@@ -18,7 +18,7 @@ from bench.audit import judge
 from tests.conftest import REQUIRE_TOOLS, find_left, product_logger_kept, take_state
 from tests.docs.commands import ROOT
 from tests.support.processes import run_process, run_program
-from tests.support.servers import looks
+from tests.support.servers import looks, require_embedded_aws
 from tools.branches import ALL, CONTROL_PLANE, count_branches, find_low, list_missing
 from tools.house import House, find_faults, lower, measure
 from tools.mutants import PACKAGE, make_mutants, read_groups
@@ -217,12 +217,13 @@ def test_the_demo_runs_without_development_packages() -> None:
     run_program([sys.executable, "-c", BLOCKED], os.environ)
 
 
-def test_a_demo_that_is_ended_leaves_no_folder(tmp_path: Path) -> None:
+def test_a_demo_that_is_ended_leaves_no_folder(tmp_path: Path, uv: Path) -> None:
     """SIGTERM ends it as Ctrl-C does."""
+    require_embedded_aws()
     demo = subprocess.Popen(
         [sys.executable, "-m", "embedded.demo"],
         cwd=ROOT,
-        env=os.environ | {"TMPDIR": str(tmp_path)},
+        env=os.environ | {"TMPDIR": str(tmp_path), "UV": str(uv)},
     )
     assert any(any(tmp_path.glob("s3unzip-demo-*")) for _ in looks())
     demo.terminate()
