@@ -240,15 +240,17 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
     ],
     "extraction/uploads.py": [
         (
-            "gone-upload-counts-as-done",
-            "if may_be_done and object_is_member(",
-            "if may_be_done or object_is_member(",
-        ),
-        (
             "buffer-used-again-too-early",
             "for _ in range(at_once + 1))",
             "for _ in range(at_once))",
         ),
+    ],
+    "stores/ports.py": [
+        (
+            "gone-upload-counts-as-done",
+            "if may_be_done and is_written():",
+            "if may_be_done or is_written():",
+        )
     ],
     "extraction/large_members.py": [
         ("copy-not-verified", "            _check_copy(parts, data)\n", ""),

@@ -32,7 +32,7 @@ from s3unzip.extraction.member_object import object_facts, stored_size
 from s3unzip.model import OnConflict, Part, PlannedMember
 from s3unzip.runs.step import Step, TaskAttempt
 from s3unzip.settings import MIB, Tuning
-from s3unzip.stores.ports import Buffer, Kind, PartLimits, Upload
+from s3unzip.stores.ports import Buffer, Kind, PartLimits, Upload, make_completion
 
 
 class UploadGoneError(errors.ServiceFaultError):
@@ -113,24 +113,14 @@ def complete_once(
     """
     options = run_step.run.options
     destination = run_step.destination
-    was_tried = is_repeated  # whether an earlier try may have completed the upload
-
-    def complete() -> str | None:
-        nonlocal was_tried
-        try:
-            return destination.complete_upload(
-                upload, parts, if_absent=options.on_conflict is OnConflict.NEVER
-            )
-        except (errors.NotFoundError, errors.UnconfirmedError) as error:
-            # After an unconfirmed response, this try may have succeeded. If an upload is not found,
-            # an earlier try may have completed it.
-            may_be_done = was_tried or isinstance(error, errors.UnconfirmedError)
-            if may_be_done and object_is_member(row, options, destination, run_step.calls):
-                return None
-            raise
-        finally:
-            was_tried = True  # this try may have succeeded even if the client received an error
-
+    complete = make_completion(
+        destination,
+        upload,
+        parts,
+        lambda: object_is_member(row, options, destination, run_step.calls),
+        if_absent=options.on_conflict is OnConflict.NEVER,
+        was_tried=is_repeated,
+    )
     etag = run_step.calls.run("complete", complete)
     run_step.context.uploads.forget(upload.upload_id)
     return etag

@@ -26,7 +26,13 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from msgspec import Struct
 
-from s3unzip.errors import Finding, RejectedError, UnsupportedError
+from s3unzip.errors import (
+    Finding,
+    NotFoundError,
+    RejectedError,
+    UnconfirmedError,
+    UnsupportedError,
+)
 from s3unzip.model import Location, Part, Pin
 from s3unzip.zip import ByteRange, Disks, Policy, Reads, drive, locate_directory
 from s3unzip.zip.directory import DirectoryLocation
@@ -350,3 +356,45 @@ class Destination(Protocol):
         returned a checksum of the part. Raises `UnsupportedError` if the store cannot copy.
         """
         raise UnsupportedError(f"{source}: this store does not copy parts")
+
+
+def make_completion(
+    destination: Destination,
+    upload: Upload,
+    parts: Sequence[Part],
+    is_written: Callable[[], bool],
+    *,
+    if_absent: bool,
+    was_tried: bool = False,
+) -> Callable[[], str | None]:
+    """Return a function that completes an upload, and that may be called again after a fault.
+
+    The response to CompleteMultipartUpload may be lost. A later try then finds no upload, and
+    `is_written` determines whether an earlier try has completed it. Some responses do not say
+    whether the upload is complete (`UnconfirmedError`); then this try may have completed it.
+
+    Args:
+        destination: store of the upload.
+        upload: the upload.
+        parts: all parts of the upload.
+        is_written: returns whether the object is the completed upload.
+        if_absent: whether an existing object is kept.
+        was_tried: whether an earlier step may have completed the upload.
+
+    Returns:
+        A function that returns the ETag without quotes, or None if the ETag is unknown.
+    """
+
+    def complete() -> str | None:
+        nonlocal was_tried
+        try:
+            return destination.complete_upload(upload, parts, if_absent=if_absent)
+        except (NotFoundError, UnconfirmedError) as error:
+            may_be_done = was_tried or isinstance(error, UnconfirmedError)
+            if may_be_done and is_written():
+                return None
+            raise
+        finally:
+            was_tried = True  # this try may have succeeded even if the client received an error
+
+    return complete

@@ -8,7 +8,7 @@ import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain, count
+from itertools import chain
 from typing import TypeAlias, TypeVar
 
 from msgspec.structs import replace
@@ -18,14 +18,13 @@ from s3unzip.errors import (
     NotFoundError,
     S3UnzipError,
     StorageError,
-    UnconfirmedError,
     UnreadableRecordError,
 )
 from s3unzip.model import Location, Part
 from s3unzip.stores.archives import Source, read_end
 from s3unzip.stores.calls import Calls, count_request
 from s3unzip.stores.listing import PAGE_KEYS, list_pages
-from s3unzip.stores.ports import Destination, Kind, ObjectFacts, Upload
+from s3unzip.stores.ports import Destination, Kind, ObjectFacts, Upload, make_completion
 from s3unzip.zip import ByteRange
 
 T = TypeVar("T")
@@ -183,26 +182,16 @@ class ObjectRunStore:
     def _complete(self, upload: Upload, parts: Sequence[Part], size: int) -> None:
         """Complete an upload of `size` bytes.
 
-        If the store completes the upload but the response is lost, the next attempt finds no
-        upload. Some responses do not say whether the upload is complete (`UnconfirmedError`). In
-        both cases, the upload is complete if the object has `size` bytes.
+        If a response is lost, the upload is complete if the object has `size` bytes.
         """
-        attempt_numbers = count(1)
 
-        def complete_once() -> None:
-            is_first = next(attempt_numbers) == 1
-            try:
-                self._store.complete_upload(upload, parts, if_absent=False)
-            except (NotFoundError, UnconfirmedError) as error:
-                # If the first attempt finds no upload, no attempt has completed the upload.
-                if is_first and isinstance(error, NotFoundError):
-                    raise
-                count_request("head")
-                stored = self._store.head(upload.key)
-                if stored is None or stored.size != size:
-                    raise
+        def is_written() -> bool:
+            count_request("head")
+            stored = self._store.head(upload.key)
+            return stored is not None and stored.size == size
 
-        self._send("complete", complete_once)
+        complete = make_completion(self._store, upload, parts, is_written, if_absent=False)
+        self._send("complete", complete)
 
 
 class MemoryRunStore:
