@@ -347,8 +347,9 @@ def test_a_new_link_goes_on_where_the_old_one_expired(program: Program) -> None:
         )
         command = f"s3unzip run NEW-URL {program.folder}/out/ --on-conflict skip-unchanged"
         assert f"next: {command}\n" in ended.err
-        words = command.replace("NEW-URL", f"{server.url}/{NAME}?new")
-        program.run(*shlex.split(words)[1:], "-w", "1").ends(0)
+        program.run(
+            *shlex.split(command.replace("NEW-URL", f"{server.url}/{NAME}?new"))[1:], "-w", "1"
+        ).ends(0)
     assert len(program.files("out/my report")) == len(ENTRIES)
 
 

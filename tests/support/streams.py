@@ -81,8 +81,9 @@ ENCODERS: dict[str, Encoder] = {
 
 
 def _words(size: int, rng: random.Random) -> bytes:
-    words = [rng.randbytes(rng.randrange(2, 9)).hex() for _ in range(300)]
-    return " ".join(rng.choices(words, k=size // 4 + 1)).encode()[:size]
+    return " ".join(
+        rng.choices([rng.randbytes(rng.randrange(2, 9)).hex() for _ in range(300)], k=size // 4 + 1)
+    ).encode()[:size]
 
 
 def mixed(pieces: list[tuple[str, int]], seed: int) -> bytes:
