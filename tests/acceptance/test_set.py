@@ -37,9 +37,8 @@ SLOW_PUTS = "0.2 ^/[^/]+/acceptance-[^/]+-(abort|resume)-[^/]+/"
 def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedPipeline]:
     """The stack, once a module; its retries wait a fiftieth of their time."""
     with start_aws(wait_scale=0.02, slow_puts=SLOW_PUTS) as aws:
-        secret = make_client("secretsmanager", aws.environment).create_secret(
-            Name="archives", SecretString="correct horse"
-        )["ARN"]
+        secrets = make_client("secretsmanager", aws.environment)
+        secret = secrets.create_secret(Name="archives", SecretString="correct horse")["ARN"]
         yield DeployedPipeline.create(
             for_embedded_aws(tmp_path_factory, "acceptance", secret), aws.environment
         )

@@ -172,10 +172,8 @@ def test_every_module_has_byte_code(asset: Asset) -> None:
     for path in (asset.folder / "s3unzip").rglob("*.py"):
         compiled = path.parent / "__pycache__" / f"{path.stem}.cpython-313.pyc"
         name = path.relative_to(asset.folder).as_posix()
-        assert [
-            one.encode() in compiled.read_bytes()
-            for one in (f"/var/task/{name}", str(asset.folder))
-        ] == [True, False]
+        paths = (f"/var/task/{name}", str(asset.folder))
+        assert [one.encode() in compiled.read_bytes() for one in paths] == [True, False]
 
 
 def test_imports_use_the_byte_code(asset: Asset, tmp_path: Path) -> None:

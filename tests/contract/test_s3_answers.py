@@ -404,10 +404,8 @@ def test_a_proxy_without_a_valid_url_is_refused(
 ) -> None:
     """The message names the variable, and not its value, which may have a password."""
     monkeypatch.setenv("https_proxy", proxy)
-    assert (
-        str(_ask("https://store.invalid", UsageError, by=by))
-        == "https_proxy: not a valid URL; it should look like http://host:port"
-    )
+    refusal = _ask("https://store.invalid", UsageError, by=by)
+    assert str(refusal) == "https_proxy: not a valid URL; it should look like http://host:port"
 
 
 NOT_AS_S3 = "{} answers, but not as S3 does"

@@ -148,10 +148,8 @@ def listing(compressed_size: int) -> Member:
 def roots(name: str, attributes: int = 0, content: bytes = b"") -> Archive:
     """Build an archive of a directory that is the destination itself."""
     warnings = "" if content else "dir-is-root"
-    return unread(
-        "zipfile" if name == "./" else ALL_READERS,
-        archive(Member(name, content, attributes=attributes, key=""), warnings=warnings),
-    )
+    member = Member(name, content, attributes=attributes, key="")
+    return unread("zipfile" if name == "./" else ALL_READERS, archive(member, warnings=warnings))
 
 
 def bare_root(name: str) -> Archive:

@@ -110,11 +110,8 @@ class Archive:
         if self.rejected:
             return Result(self.rejected)
         listed = (member.result for member in self.members if member.listed)
-        return Result(
-            None,
-            {number: result for number, result in enumerate(listed) if result is not None},
-            frozenset(self.warnings.split()),
-        )
+        results = {number: result for number, result in enumerate(listed) if result is not None}
+        return Result(None, results, frozenset(self.warnings.split()))
 
     @property
     def in_folder(self) -> Result:

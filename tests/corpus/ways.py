@@ -144,11 +144,8 @@ def read_by_members(archive: Archive) -> Result:
         )
     except RejectedError as error:
         return Result(error.finding.code)
-    return Result(
-        None,
-        {member.index: _read_member(member) for member in opened.members()},
-        frozenset(opened.warnings),
-    )
+    results = {member.index: _read_member(member) for member in opened.members()}
+    return Result(None, results, frozenset(opened.warnings))
 
 
 def _read_member(member: ArchiveMember) -> MemberResult:
@@ -161,9 +158,8 @@ def _read_member(member: ArchiveMember) -> MemberResult:
 def name_files(archive: Archive, stem: str) -> dict[str, bytes]:
     """Return the files of an archive, last the one that names it: of pieces the first one."""
     if archive.piece:
-        return dict(
-            reversed([(f"{stem}.zip.{n:03}", piece) for n, piece in enumerate(archive.parts, 1)])
-        )
+        pieces = [(f"{stem}.zip.{n:03}", piece) for n, piece in enumerate(archive.parts, 1)]
+        return dict(reversed(pieces))
     return dict(zip(part_names(stem, len(archive.parts)), archive.parts, strict=True))
 
 

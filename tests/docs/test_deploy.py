@@ -336,10 +336,8 @@ NEEDED = [
 def test_nothing_less_is_enough(user: User, number: int, action: str) -> None:
     """Without the right the command ends with 6 or 5, and names the action."""
     statements = list(POLICY["Statement"])
-    statements[number] = {
-        **statements[number],
-        "Action": [one for one in listed(statements[number]["Action"]) if one != action],
-    }
+    left = [one for one in listed(statements[number]["Action"]) if one != action]
+    statements[number] = {**statements[number], "Action": left}
     user.may(*(one for one in statements if one["Action"]))
     ended = user.program.start(*RUN)
     assert ended.code in {5, 6}

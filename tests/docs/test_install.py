@@ -66,8 +66,5 @@ def test_the_wheel_holds_the_package_only(wheel: Path) -> None:
 def test_the_pages_install_from_a_clone(page: str) -> None:
     """README and tutorial name the ways above; what they name needs no published package."""
     text = (ROOT / page).read_text(encoding="utf-8")
-    assert [word in text for word in ("uv tool install .\n", "pipx install .\n", "uvx")] == [
-        True,
-        True,
-        False,
-    ]
+    words = ("uv tool install .\n", "pipx install .\n", "uvx")
+    assert [word in text for word in words] == [True, True, False]

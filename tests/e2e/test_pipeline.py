@@ -187,9 +187,8 @@ def test_archives_and_tasks_are_measured(pipeline: DeployedPipeline) -> None:
             "dev",
             "s3unzip",
         )
-        assert {
-            metric["Name"]: metric["Unit"] for metric in directive["Metrics"]
-        }.items() <= METRICS.items()
+        units = {metric["Name"]: metric["Unit"] for metric in directive["Metrics"]}
+        assert units.items() <= METRICS.items()
         assert sorted(directive["Dimensions"][0]) == ["environment", "service"]
 
 
@@ -249,9 +248,8 @@ def test_run_that_fails_goes_on_with_a_new_event(pipeline: DeployedPipeline) -> 
     listed = pipeline.client("stepfunctions").list_executions(
         stateMachineArn=pipeline.outputs["StateMachineArn"]
     )
-    assert run_ids.execution_name(f"{report.run}-r2") in {
-        execution["name"] for execution in listed["executions"]
-    }
+    names = {execution["name"] for execution in listed["executions"]}
+    assert run_ids.execution_name(f"{report.run}-r2") in names
 
 
 @pytest.mark.parametrize(("seconds", "said"), [(0, "run has a report"), (60, "archive")])
@@ -307,7 +305,8 @@ def test_a_message_is_retried_within_two_minutes(pipeline: DeployedPipeline) -> 
         pipeline.put("fault.zip", build(Entry("a", b"a" * 500)))
         await_value(pipeline, lambda: "no-such-bucket" in pipeline.logs())
     assert pipeline.wait("fault.zip").verdict is Verdict.COMPLETED
-    assert 0 < max(map(float, NEXT.findall(pipeline.logs()))) < 120
+    seconds = [float(text) for text in NEXT.findall(pipeline.logs())]
+    assert 0 < max(seconds) < 120
 
 
 @pytest.mark.parametrize(
@@ -352,7 +351,8 @@ def _versions(pipeline: DeployedPipeline) -> list[str]:
 def test_a_healthy_environment(pipeline: DeployedPipeline, operator: Program) -> None:
     """Every check of doctor answers, the canary is extracted, and nothing of it is left."""
     before = _versions(pipeline)
-    checks = operator.run("doctor", "--env", "dev", "--json").ends(0).lines[0]["checks"]
+    ended = operator.run("doctor", "--env", "dev", "--json").ends(0)
+    checks = json.loads(ended.out)["checks"]
     by_name = {one["name"]: one for one in checks}
     assert list(by_name) == [*ACCOUNT_CHECKS, "canary", "canary removal"]
     # dev has no alarms.email: nobody is told, and doctor says so.
@@ -418,11 +418,10 @@ def test_a_plan_for_an_environment(pipeline: DeployedPipeline, operator: Program
     """Its forecast is made with the workers, memory and options that are deployed."""
     pipeline.put("planned.data", LARGE)
     source = f"s3://{pipeline.outputs['IngestBucket']}/planned.data"
-    (deployed,) = operator.run("plan", source, "--env", "dev", "--json").ends(0).lines
-    (usual,) = operator.run("plan", source, "--on", "aws", "--json").lines
+    ended = operator.run("plan", source, "--env", "dev", "--json").ends(0)
+    deployed = json.loads(ended.out)
+    usual = json.loads(operator.run("plan", source, "--on", "aws", "--json").out)
     assert deployed["platform"] == usual["platform"] == "aws"
     assert deployed["cost"] != usual["cost"]  # 2,048 MB against 1,769
-    assert (
-        operator.run("plan", source, "--env", "dev", "--on", "local").ends(2).err
-        == "s3unzip: --env dev is on aws, not on local\n"
-    )
+    refused = operator.run("plan", source, "--env", "dev", "--on", "local").ends(2)
+    assert refused.err == "s3unzip: --env dev is on aws, not on local\n"

@@ -184,9 +184,8 @@ def without(
     )
     policy = {"RoleName": str(arn).rpartition("/")[2], "PolicyName": "denial"}
     denial = {"Effect": "Deny", "Action": action, "Resource": resource}
-    iam.put_role_policy(
-        **policy, PolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": [denial]})
-    )
+    document = json.dumps({"Version": "2012-10-17", "Statement": [denial]})
+    iam.put_role_policy(**policy, PolicyDocument=document)
     try:
         yield
     finally:
@@ -276,7 +275,8 @@ def test_archives_inside_archives(pipeline: DeployedPipeline) -> None:
         seal_zipcrypto(Entry("two.txt", b"2" * 50, DEFLATE), password), Entry("c.zip", third)
     )
     first = build(seal_aes(Entry("one.txt", b"1" * 50, DEFLATE), password), Entry("b.ZIP", second))
-    pipeline.put("a.zip", build(seal_aes(Entry("in/x.zip", first, DEFLATE), password)))
+    nested = seal_aes(Entry("in/x.zip", first, DEFLATE), password)
+    pipeline.put("a.zip", build(nested))
     for key in ("a.zip", "a/in/x.zip", "a/in/x/b.ZIP"):
         assert pipeline.wait(key).verdict is Verdict.COMPLETED
     wait_until_idle(pipeline)
@@ -350,9 +350,8 @@ def test_each_route_has_its_own_way(
     assert [(report.verdict, report.route) for report in reports] == [
         (Verdict.COMPLETED, one) for one in (Route("acme"), Route("globex"), None)
     ]
-    assert (
-        routed.client("s3").get_object(Bucket=BUCKET, Key="in/a.txt")["Body"].read() == b"of acme"
-    )
+    of_acme = routed.client("s3").get_object(Bucket=BUCKET, Key="in/a.txt")["Body"].read()
+    assert of_acme == b"of acme"
     assert routed.members(f"globex/{how}/") == {f"globex/{how}/b.txt": b"of globex"}
     assert routed.members(f"{how}/") == {f"{how}/b.txt": b"of globex"}
 
@@ -368,7 +367,8 @@ CLEAN, THREAT = "NO_THREATS_FOUND", "THREATS_FOUND"
 
 def _put(scanned: DeployedPipeline, key: str, text: bytes) -> dict[str, Any]:
     s3, bucket = scanned.client("s3"), scanned.outputs["IngestBucket"]
-    return dict(s3.put_object(Bucket=bucket, Key=key, Body=build(Entry("a.txt", text))))
+    archive = build(Entry("a.txt", text))
+    return dict(s3.put_object(Bucket=bucket, Key=key, Body=archive))
 
 
 def scan(scanned: DeployedPipeline, key: str, version: dict[str, Any], status: str = CLEAN) -> None:

@@ -38,13 +38,11 @@ def overlap(members: int = 1_000) -> bytes:
     """Return an archive whose members are all the same compressed MiB."""
     first = Entry("0", bytes(MIB), DEFLATE)
     data, at_start = first.stored_data, {"offset": 0}
-    return build(
-        first,
-        *(
-            Entry(f"{n}", first.content, DEFLATE, data=data, present=False, central=at_start)
-            for n in range(1, members)
-        ),
+    others = (
+        Entry(f"{n}", first.content, DEFLATE, data=data, present=False, central=at_start)
+        for n in range(1, members)
     )
+    return build(first, *others)
 
 
 def quoted_overlap(members: int = 250) -> bytes:
@@ -156,10 +154,8 @@ def make_archive(
     def text(size: int) -> bytes:
         return " ".join(dice.choices(words, k=size // 11 + 1)).encode()[:size]
 
-    entries = [
-        Entry(f"json/{number % 7}/{number:06d}.json", text(size), DEFLATE)
-        for number in range(small)
-    ]
+    names = (f"json/{number % 7}/{number:06d}.json" for number in range(small))
+    entries = [Entry(name, text(size), DEFLATE) for name in names]
     if large:
         entries += [
             Entry("stream.txt", text(2 * MIB), DEFLATE),

@@ -134,9 +134,8 @@ def test_never_a_mix(world: World) -> None:
         world.clear()
         world.put_archive(first)
         # The first request is the planner's: what comes before it is just another archive.
-        world.proxy.set_rules(
-            Rule(Act.HOLD, after=dice.randrange(1, requests), times=1), on_hold=change
-        )
+        hold = Rule(Act.HOLD, after=dice.randrange(1, requests), times=1)
+        world.proxy.set_rules(hold, on_hold=change)
         try:
             verdict = world.run().verdict
         except errors.SourceChangedError:  # the plan could not be made

@@ -138,11 +138,8 @@ def test_mistakes_with_the_order_of_arguments_name_dest(program: Program) -> Non
 
 def test_a_run_is_listed_and_completed_by_its_id(program: Program) -> None:
     """The report names the page, and a shell completes the id of the run."""
-    (page,) = (
-        line.split()[1]
-        for line in program.extract("a.zip", "out").err.splitlines()
-        if line.startswith("  page ")
-    )
+    ended = program.extract("a.zip", "out")
+    (page,) = (line.split()[1] for line in ended.err.splitlines() if line.startswith("  page "))
     assert f"{program.folder}/out/a/</bdi>" in Path(page).read_text()
     run = page.split("/runs/")[1].removesuffix("/report.html")
     assert complete(program, f"show {run[:7]}") == [f"plain,{run}"]

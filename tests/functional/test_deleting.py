@@ -446,9 +446,8 @@ def test_members_without_a_declared_crc_are_known_again(
 ) -> None:
     """Of AE-2 members, small and large, `never` says that they are unchanged or others."""
     contents = {"small": b"s" * 1_000, "large": b"l" * 20_000}
-    archive = target.program.add(
-        "a.zip", *[seal_aes(Entry(name, data), b"pw") for name, data in contents.items()]
-    )
+    sealed = [seal_aes(Entry(name, data), b"pw") for name, data in contents.items()]
+    archive = target.program.add("a.zip", *sealed)
     (target.program.folder / "pw").write_bytes(b"pw\n")
     target.tune(small_member=10_000)
     words += ("--password-file", "pw")

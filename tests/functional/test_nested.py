@@ -231,9 +231,8 @@ def test_an_archive_on_record_twice_takes_no_place_of_another(world: World) -> N
     report = world.run_request(world.request(_many(4), ONE))
     records = world.records(report.run)
     twice = [outcome for outcome in records.all_outcomes() if outcome.index == 0]
-    records.write_outcomes(
-        TaskReport("stream-00000000", TaskKind.STREAM, members=1, extracted=1), twice
-    )
+    late = TaskReport("stream-00000000", TaskKind.STREAM, members=1, extracted=1)
+    records.write_outcomes(late, twice)
     refused, *opened = world.machine.run_nested(report)
     assert (refused.key, refused.reason) == ("archive/a02.zip", "nested-budget")
     assert [one.verdict for one in opened] == [Verdict.COMPLETED] * 2

@@ -380,9 +380,8 @@ def test_forked_processes_read_and_extract(
             "PYTHONPATH": str(ROOT),
             "PYTHONWARNINGS": "ignore",
         }
-        ended = program.start_as(
-            [sys.executable, "-c", FORKING, source.format(web=server.url), "s3://out/to"]
-        ).ends(0)
+        words = (FORKING, source.format(web=server.url), "s3://out/to")
+        ended = program.start_as([sys.executable, "-c", *words]).ends(0)
     assert (ended.out.splitlines(), ended.err) == (
         ["set()", f"{sum(len(entry.content) for entry in TEXTS)} [40, 40]"],
         "",

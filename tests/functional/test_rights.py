@@ -57,12 +57,8 @@ def test_a_folder_of_runs_that_cannot_be_used(
 ) -> None:
     """The variable that names another one is told."""
     program.variables["S3UNZIP_HOME"] = home
-    assert (
-        program.start("run", "a.zip", "out", "-w", "1")
-        .ends(code)
-        .err.splitlines()[-1]
-        .endswith(f"{cause}; {KEPT}")
-    )
+    ended = program.start("run", "a.zip", "out", "-w", "1").ends(code)
+    assert ended.err.splitlines()[-1].endswith(f"{cause}; {KEPT}")
     assert program.start("runs").code == runs_code
 
 

@@ -228,13 +228,12 @@ def test_a_member_does_not_overwrite_its_archive(world: World, prefix: str) -> N
     """The member that would have the key of the archive fails; others in the bucket do not."""
     raw = build(*(Entry(name, name.encode()) for name in ("own.zip", "OWN.zip", "own.zip/a")))
     world.out.add(f"{prefix}own.zip", raw)
-    report = world.run_request(
-        Request(
-            Location("s3", "out", f"{prefix}own.zip"),
-            Location("s3", "out", prefix),
-            Options(key_template="{member}"),
-        )
+    request = Request(
+        Location("s3", "out", f"{prefix}own.zip"),
+        Location("s3", "out", prefix),
+        Options(key_template="{member}"),
     )
+    report = world.run_request(request)
     assert (report.extracted, report.reasons) == (2, {"name-reserved": 1})
     assert world.contents(prefix)["own.zip"] == raw
 

@@ -23,12 +23,8 @@ def check(ended: Ended) -> str:
 
 @pytest.fixture
 def program(program: Program) -> Program:
-    program.add(
-        f"{EVIL}.zip",
-        Entry("good", b"x"),
-        with_wrong_crc(f"bad {EVIL}", b"x"),
-        with_wrong_crc("bad", b"x"),
-    )
+    bad = (with_wrong_crc(name, b"x") for name in (f"bad {EVIL}", "bad"))
+    program.add(f"{EVIL}.zip", Entry("good", b"x"), *bad)
     program.extract(f"{EVIL}.zip", f"out{EVIL}", "-q")
     return program
 
@@ -110,9 +106,8 @@ def test_a_web_server_that_sends_other_ranges(program: Program) -> None:
 
 def test_each_request_is_logged(program: Program, s3: MemoryS3) -> None:
     """With what it asks for and how it ended; without records of runs and secrets of a URL."""
-    with HttpServer(
-        WebFiles({"a.zip": program.add("a.zip", Entry("f", b"x"), Entry("g", b"y")).read_bytes()})
-    ) as web:
+    archive = program.add("a.zip", Entry("f", b"x"), Entry("g", b"y")).read_bytes()
+    with HttpServer(WebFiles({"a.zip": archive})) as web:
         words = (f"{web.url}/a.zip?secret=hunter2", "s3://out/b/", "--endpoint-url", s3.url)
         ended = program.start("run", "-vv", "-w", "1", *words).ends(0)
         missing = program.start("cat", "-vv", f"{web.url}/c.zip?secret=hunter2", "f").ends(6)

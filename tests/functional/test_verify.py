@@ -120,9 +120,8 @@ def test_deep_trusts_no_metadata(case: Extracted) -> None:
     key = case.forge(8)
     case.out.add(_key_of(5), MEMBERS[5].content)
     case.verify(counts={"no-crc": 1})
-    found = case.verify(
-        deep=True, counts={"crc": 1}, bytes_read=sum(len(member.content) for member in MEMBERS)
-    )
+    size = sum(len(member.content) for member in MEMBERS)
+    found = case.verify(deep=True, counts={"crc": 1}, bytes_read=size)
     assert (found.differences[0].key, found.requests.head) == (key, 0)
 
 
@@ -240,9 +239,8 @@ def test_an_object_with_another_etag_is_read(case: Extracted) -> None:
 def test_the_record_of_another_version_proves_nothing(case: Extracted) -> None:
     """Where the archive's member has other bytes now, the old run's record is none."""
     written = case.written()
-    case.request = case.world.request(
-        build(*[Entry(member.name, member.content.upper()) for member in MEMBERS])
-    )
+    changed = [Entry(member.name, member.content.upper()) for member in MEMBERS]
+    case.request = case.world.request(build(*changed))
     case.verify(written, equal=0, counts={"crc": 40})
 
 

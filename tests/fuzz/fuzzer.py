@@ -327,9 +327,8 @@ def run_placing(data: bytes, chance: Random) -> bool:
 def _operate(target: FolderDestination, root: Path, body: bytes, chance: Random) -> bool:
     key = _odd_key(root, chance)
     # To the ends of what an NTFS field can say.
-    facts = ObjectFacts(
-        "text/plain", {"mtime": chance.choice(("0", "-11644473600", "1833029933770"))}
-    )
+    mtime = chance.choice(("0", "-11644473600", "1833029933770"))
+    facts = ObjectFacts("text/plain", {"mtime": mtime})
     if_absent = chance.random() < 0.5
     try:
         match chance.choice(("put", "put", "upload", "look", "delete", "abort")):

@@ -69,11 +69,8 @@ class Synthesized:
         return {resource for allowed, resource in self.rights(function) if allowed == action}
 
     def definition(self) -> Any:
-        plain = re.sub(
-            r"<(\w+?)(?:[0-9A-F]{8}(\.Arn))?>",
-            r"\1\2",
-            reasons.text_of(self.only("AWS::StepFunctions::StateMachine")["DefinitionString"]),
-        )
+        text = reasons.text_of(self.only("AWS::StepFunctions::StateMachine")["DefinitionString"])
+        plain = re.sub(r"<(\w+?)(?:[0-9A-F]{8}(\.Arn))?>", r"\1\2", text)
         return json.loads(plain.replace("<AWS::Partition>", "aws"))
 
 

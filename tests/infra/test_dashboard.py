@@ -45,9 +45,8 @@ def test_each_region_has_a_dashboard_of_its_own(dev: Synthesized) -> None:
     """An account has its dashboards in all regions: one name in two of them would be one."""
     name = reasons.text_of(dev.only("AWS::CloudWatch::Dashboard")["DashboardName"])
     assert name == "s3unzip-dev-<AWS::Region>"
-    assert reasons.text_of(dev.template["Outputs"]["DashboardUrl"]["Value"]).endswith(
-        f"#dashboards/dashboard/{name}"
-    )
+    url = reasons.text_of(dev.template["Outputs"]["DashboardUrl"]["Value"])
+    assert url.endswith(f"#dashboards/dashboard/{name}")
 
 
 def _widgets_of(body: dict[str, Any], kind: str) -> list[dict[str, Any]]:
@@ -61,9 +60,8 @@ def metrics_of(properties: dict[str, Any]) -> Iterator[DrawnMetric]:
         *names, options = row if isinstance(row[-1], dict) else (*row, {})
         if names:  # an expression has none
             above = [above[at] if one == "." else one for at, one in enumerate(names)]
-            yield DrawnMetric(
-                above[0], above[1], dict(zip(above[2::2], above[3::2], strict=True)), options
-            )
+            dimensions = dict(zip(above[2::2], above[3::2], strict=True))
+            yield DrawnMetric(above[0], above[1], dimensions, options)
 
 
 def _titled(body: dict[str, Any], title: str) -> dict[str, Any]:
@@ -86,11 +84,8 @@ def test_every_metric_is_drawn(body: dict[str, Any]) -> None:
 
 def test_headline_is_on_top(body: dict[str, Any]) -> None:
     """The first row is numbers of the whole time range: archives, members, time, cost."""
-    assert {
-        (widget["properties"]["view"], widget["properties"]["setPeriodToTimeRange"])
-        for widget in body["widgets"]
-        if widget["y"] == 0
-    } == {("singleValue", True)}
+    first = [one["properties"] for one in body["widgets"] if one["y"] == 0]
+    assert {(one["view"], one["setPeriodToTimeRange"]) for one in first} == {("singleValue", True)}
     (time,) = metrics_of(_titled(body, "Put to done (s)"))
     assert (time.name, time.options["stat"]) == ("ArchiveDuration", "p95")
     dollars = _titled(body, "Dollars, estimated at us-east-1")["metrics"]
@@ -115,13 +110,8 @@ def test_alarms_and_advice_follow(dev: Synthesized, body: dict[str, Any]) -> Non
 def test_order(body: dict[str, Any]) -> None:
     """Failures come before queues, queues before durations, cost last."""
     places = {one["properties"].get("title"): one["y"] for one in body["widgets"]}
-    rows = [
-        places[title]
-        for title in (
-            *("Archives", "Alarms", "Last 20 runs", "Failures by reason", "Queue: messages"),
-            *("Put to done", "Bytes", "Function errors"),
-        )
-    ]
+    first = ("Archives", "Alarms", "Last 20 runs", "Failures by reason", "Queue: messages")
+    rows = [places[title] for title in (*first, "Put to done", "Bytes", "Function errors")]
     assert rows == sorted(set(rows))
     assert all(one["x"] + one["width"] <= 24 for one in body["widgets"])
     assert len(body["widgets"]) <= 500  # of CloudWatch
@@ -358,13 +348,11 @@ def test_data_is_what_the_functions_return(states: States) -> None:
     Steps get all of the data and give all of it.
     """
     few, many = states["Few tasks"], states["Many tasks"]
-    assert {
-        path.removeprefix("$.")
-        for path in {
-            *(few["ItemsPath"], few["MaxConcurrencyPath"], many["MaxConcurrencyPath"]),
-            *(few["ItemSelector"]["run.$"], many["ItemReader"]["Parameters"]["Key.$"]),
-        }
-    } <= {*model.Next.__struct_fields__, "list"}
+    paths = {
+        *(few["ItemsPath"], few["MaxConcurrencyPath"], many["MaxConcurrencyPath"]),
+        *(few["ItemSelector"]["run.$"], many["ItemReader"]["Parameters"]["Key.$"]),
+    }
+    assert {path.removeprefix("$.") for path in paths} <= {*model.Next.__struct_fields__, "list"}
     given = [name for name, one in states.items() if "Payload.$" in one.get("Parameters", ())]
     assert (
         {name: states[name]["Parameters"]["Payload.$"] for name in given},

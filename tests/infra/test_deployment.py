@@ -461,11 +461,8 @@ def test_a_stack_that_cloudformation_cannot_update(
             monkeypatch, {"AWS_REGION": REGION, "AWS_ENDPOINT_URL": server.url, **SOME_CREDENTIALS}
         )
         for command in ("diff", "destroy"):
-            monkeypatch.setattr(
-                sys,
-                "argv",
-                ["infra.deployment", command, "--env=dev", "--set=stack.name=busy", "--yes"],
-            )
+            words = (command, "--env=dev", "--set=stack.name=busy", "--yes")
+            monkeypatch.setattr(sys, "argv", ["infra.deployment", *words])
             with pytest.raises(SystemExit) as end:
                 deployment.main()
             ends.append(str(end.value.code))
@@ -789,14 +786,8 @@ def test_the_command_is_the_pinned_one(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(cdk_cli, "NODE", tmp_path / "checkout" / NODE.name)
     monkeypatch.setattr(cdk_cli, "NPM_OPTIONS", ("--version",))  # installs nothing
     cdk_cli.install_cdk()
-    assert [
-        part in command.read_text()
-        for part in (
-            str(NODE.resolve()),
-            "export CDK_DISABLE_VERSION_CHECK=1\n",
-            f"{tmp_path}/checkout",
-        )
-    ] == [True, True, False]
+    parts = (str(NODE.resolve()), "export CDK_DISABLE_VERSION_CHECK=1\n", f"{tmp_path}/checkout")
+    assert [part in command.read_text() for part in parts] == [True, True, False]
     wanted = json.loads((bundle.ROOT / "package.json").read_text())["devDependencies"]["aws-cdk"]
     assert (
         json.loads((bundle.ROOT / "package-lock.json").read_text())["packages"][

@@ -261,9 +261,8 @@ def test_options_are_those_of_the_package() -> None:
     options = shown["OptionsSection"]["properties"]
     assert options["on_conflict"]["enum"] == [choice.value for choice in OnConflict]
     assert options["as_gzip"]["anyOf"][0]["enum"] == [form.value for form in GzipForm]
-    assert {"default": 0, "minimum": 0, "maximum": 8, "type": "integer"}.items() <= options[
-        "nested_depth"
-    ].items()
+    depth = {"default": 0, "minimum": 0, "maximum": 8, "type": "integer"}
+    assert depth.items() <= options["nested_depth"].items()
     assert not {"names", "limit", "strip_components", "password_ref"} & options.keys()
     assert [
         set(shown[f"{section}Section"]["properties"]) for section in ("Limits", "ObjectProperties")
@@ -277,9 +276,8 @@ def test_options_are_those_of_the_package() -> None:
 )
 def test_a_run_gets_half_of_the_workers(reserved: int, workers: int) -> None:
     """By default, so that one run cannot take them all; a setting says otherwise."""
-    values = load_environment(
-        "dev", settings={"functions.extract.reserved_concurrency": reserved}
-    ).model_dump()
+    settings = {"functions.extract.reserved_concurrency": reserved}
+    values = load_environment("dev", settings=settings).model_dump()
     assert Environment.model_validate(values).max_workers == 100
     values["runs"]["max_workers"] = None
     assert Environment.model_validate(values).max_workers == workers

@@ -423,10 +423,8 @@ def test_one_run_leaves_workers_to_others(prod: Synthesized) -> None:
 def test_a_malware_gate(scanned: Synthesized) -> None:
     """Functions that begin runs may read the tag of a scan, and open no split archive."""
     tagged = {name: scanned.allowed(name, "s3:GetObjectVersionTagging") for name in FUNCTIONS}
-    assert tagged == {
-        **dict.fromkeys(ENDS_RUNS, frozenset({"<StorageIngest.Arn>/in/*"})),
-        "extract": set(),
-    }
+    ends = dict.fromkeys(ENDS_RUNS, frozenset({"<StorageIngest.Arn>/in/*"}))
+    assert tagged == {**ends, "extract": set()}
     assert [
         (one[Variable.SCAN], json.loads(one[Variable.LIMITS])["parts"])
         for one in map(scanned.variables, FUNCTIONS)
@@ -588,10 +586,8 @@ def test_the_machine_and_the_outputs_have_their_keys(company: Synthesized) -> No
         if action == "kms:Decrypt"
     }
     outputs = company.template["Outputs"]
-    assert (
-        read,
-        [outputs[f"{role}Key"]["Value"] for role in ("Ingest", "Destination", "Work")],
-    ) == ({KMS_KEY}, [f"{KMS_KEY}1", f"{KMS_KEY}2", KMS_KEY])
+    told = [outputs[f"{role}Key"]["Value"] for role in ("Ingest", "Destination", "Work")]
+    assert (read, told) == ({KMS_KEY}, [f"{KMS_KEY}1", f"{KMS_KEY}2", KMS_KEY])
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

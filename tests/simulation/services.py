@@ -339,9 +339,8 @@ class Services:
             "stopDate": execution.ended * 1_000,
         }
         for _ in range(1 + self.world.faults.injects(Fault.TWICE, "failure")):
-            self.world.scheduler.spawn(
-                Process("event bus"), partial(self._settle, {"detail": detail})
-            )
+            news = partial(self._settle, {"detail": detail})
+            self.world.scheduler.spawn(Process("event bus"), news)
 
     def _settle(self, event: Json) -> None:
         """Invoke the settle function with a failure until it takes it, or give up."""
@@ -441,11 +440,8 @@ class Services:
         works = {name: one for name, one in self.executions.items() if "wait" not in one.given}
         last = {run_of(name): one for name, one in works.items()}
         stopped = {run: one for run, one in last.items() if one.status in STOPPED}
-        return stopped | {
-            run: last.get(run)
-            for run, one in self.world.promises.runs.items()
-            if one.verdict == RUN_FAILED
-        }
+        runs = self.world.promises.runs.items()
+        return stopped | {run: last.get(run) for run, one in runs if one.verdict == RUN_FAILED}
 
     def abort(self) -> None:
         world = self.world
@@ -529,9 +525,8 @@ class Services:
                     members.delete([one.key])
                     del promises.objects[one.key]
             promises.reopened.add(run)
-            self.world.scheduler.spawn(
-                Process("operator"), partial(self.start_next, run, {"run": run, "failed": True})
-            )
+            again = partial(self.start_next, run, {"run": run, "failed": True})
+            self.world.scheduler.spawn(Process("operator"), again)
         return bool(runs)
 
     def start_next(self, run: str, given: Json) -> None:

@@ -241,9 +241,8 @@ def test_an_equal_id_of_another_archive_is_a_dead_letter(tail: int) -> None:
         patch.setattr("s3unzip.run_ids.DIGEST_DIGITS", 0)
         stage.world.promises.equal_ids = True
         first = partial(stage.put, Recipe(10, small=3), SAME_STEM[0], f"out/a/{STEM}/")
-        stage.play(
-            first, partial(stage.put, Recipe(11, small=3), SAME_STEM[1], f"out/b/{STEM}/")
-        )  # two archives of one name
+        second = partial(stage.put, Recipe(11, small=3), SAME_STEM[1], f"out/b/{STEM}/")
+        stage.play(first, second)  # two archives of one name
         assert stage.services.refused() <= {SAME_STEM[0], SAME_STEM[1]}
         assert len(stage.services.dead_letters) == 1
         (run,) = stage.runs.values()
@@ -295,10 +294,8 @@ def test_a_redriven_execution_that_fails_beside_a_later_one_reports_nothing() ->
         )
         stage.at("plan", 1, "read run.json", partial(stage.wait, 60.0))
         stage.play(partial(stage.put, MANY))
-        assert ([one.status for one in stage.executions], stage.run_of(MANY.version).told) == (
-            ["ABORTED", "SUCCEEDED"],
-            [COMPLETED],
-        )
+        ends = [one.status for one in stage.executions]
+        assert (ends, stage.run_of(MANY.version).told) == (["ABORTED", "SUCCEEDED"], [COMPLETED])
 
 
 def test_a_third_round_is_in_a_distributed_map() -> None:

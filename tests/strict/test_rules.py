@@ -30,13 +30,11 @@ class Account:
 
     def make(self, **states: dict[str, Any]) -> str:
         self._machines += 1
-        return str(
-            self.states.create_state_machine(
-                name=f"machine-{self._machines}",
-                definition=json.dumps({"StartAt": next(iter(states)), "States": states}),
-                roleArn=ROLE,
-            )["stateMachineArn"]
+        definition = json.dumps({"StartAt": next(iter(states)), "States": states})
+        made = self.states.create_state_machine(
+            name=f"machine-{self._machines}", definition=definition, roleArn=ROLE
         )
+        return str(made["stateMachineArn"])
 
     def make_function(self, name: str, code: bytes, *, at_once: int) -> str:
         function = self.functions.create_function(
@@ -47,9 +45,8 @@ class Account:
             Code={"ZipFile": zips.build(zips.Entry("code.py", code))},
             Timeout=5,
         )
-        self.functions.put_function_concurrency(
-            FunctionName=name, ReservedConcurrentExecutions=at_once
-        )
+        reserve = self.functions.put_function_concurrency
+        reserve(FunctionName=name, ReservedConcurrentExecutions=at_once)
         return str(function["FunctionArn"])
 
     def make_queue(self, name: str, **attributes: str) -> str:

@@ -54,11 +54,8 @@ class Moto:
                 return Reply(403, b"<Error><Code>AccessDenied</Code></Error>", {})  # as in S3
             body, status, headers = run_wsgi_app(self._app, _environ(asked), buffered=True)
         # Of an answer to HEAD the length is the object's, and stands in its headers.
-        return Reply(
-            int(status.partition(" ")[0]),
-            b"".join(body),
-            {name.title(): value for name, value in headers.items()},
-        )
+        names = {name.title(): value for name, value in headers.items()}
+        return Reply(int(status.partition(" ")[0]), b"".join(body), names)
 
 
 def _environ(asked: Asked) -> dict[str, Any]:
@@ -143,10 +140,9 @@ class Account:
             RoleName="any",
             AssumeRolePolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": []}),
         )
+        definition = {"StartAt": "A", "States": {"A": {"Type": "Pass", "End": True}}}
         machine = self.client("stepfunctions").create_state_machine(
-            name="runs",
-            definition=json.dumps({"StartAt": "A", "States": {"A": {"Type": "Pass", "End": True}}}),
-            roleArn=ROLE,
+            name="runs", definition=json.dumps(definition), roleArn=ROLE
         )["stateMachineArn"]
         queue = self.client("sqs").create_queue(QueueName="intake")["QueueUrl"]
         dead = self.client("sqs").create_queue(QueueName="dead")["QueueUrl"]
@@ -187,11 +183,8 @@ class Account:
         )
 
     def queue_arn(self, url: str) -> str:
-        return str(
-            self.client("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])[
-                "Attributes"
-            ]["QueueArn"]
-        )
+        told = self.client("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])
+        return str(told["Attributes"]["QueueArn"])
 
     def receive(self, url: str) -> list[dict[str, Any]]:
         client = self.client("sqs")
@@ -212,12 +205,10 @@ class Account:
         return {key: s3.get_object(Bucket=bucket, Key=key)["Body"].read() for key in keys}
 
     def executions(self) -> list[str]:
-        return [
-            one["name"]
-            for one in self.client("stepfunctions").list_executions(
-                stateMachineArn=self.outputs["StateMachineArn"]
-            )["executions"]
-        ]
+        found = self.client("stepfunctions").list_executions(
+            stateMachineArn=self.outputs["StateMachineArn"]
+        )
+        return [one["name"] for one in found["executions"]]
 
     def _make_function(self) -> str:
         return str(

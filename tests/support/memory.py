@@ -262,7 +262,8 @@ class MemorySource(archives.Source):
 
     def stream(self, location: Location, pin: Pin, want: ByteRange) -> Iterator[Buffer]:
         for start in range(want.start, want.stop, PIECE):
-            yield self.read(location, pin, ByteRange(start, min(start + PIECE, want.stop)))
+            piece = ByteRange(start, min(start + PIECE, want.stop))
+            yield self.read(location, pin, piece)
 
     def read(self, location: Location, pin: Pin, want: ByteRange) -> bytes:
         """Return a range of the pinned version at once."""
@@ -471,7 +472,8 @@ class World:
     def run_request(self, request: Request) -> Report:
         plans: list[PlanSummary] = []
         self.buckets.forget_runs()
-        report = self.finish(begin_run(request, self.context, planned=plans.append))
+        step = begin_run(request, self.context, planned=plans.append)
+        report = self.finish(step)
         # The plan is told of once, if the archive is not refused, and every entry counts once.
         assert len(plans) == (report.verdict is not Verdict.REJECTED)
         for plan in plans:

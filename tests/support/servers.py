@@ -268,12 +268,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def handle_any(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
-        asked = Asked(
-            self.command,
-            self.path,
-            {name.lower(): value for name, value in self.headers.items()},
-            self.rfile.read(length),
-        )
+        names = {name.lower(): value for name, value in self.headers.items()}
+        asked = Asked(self.command, self.path, names, self.rfile.read(length))
         self.owner.asked.append(asked)
         try:
             reply = self.owner.make_reply(asked)

@@ -441,12 +441,8 @@ def _fill_zip64(
     parts: Parts, ends: Sequence[Place], directory: Fields, disks: list[int], shape: Shape
 ) -> None:
     record, locator, last = ends
-    parts.fill(
-        record,
-        pack_zip64(
-            {**directory, "disk": record.disk, "disk_entries": disks.count(record.disk)}, shape
-        ),
-    )
+    here = {"disk": record.disk, "disk_entries": disks.count(record.disk)}
+    parts.fill(record, pack_zip64({**directory, **here}, shape))
     values: Fields = {
         "signature": b"PK\x06\x07",
         "record_disk": record.disk,

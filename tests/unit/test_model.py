@@ -500,6 +500,5 @@ def test_the_sentence_of_a_check_precedes_its_fact(code: str, fact: str | None, 
 
 def test_summaries_are_the_commands_own() -> None:
     """The list of commands says what the help of each command begins with."""
-    assert {name: load_command(name).get_short_help_str(300) for name in COMMANDS} == {
-        name: summary for name, (_, summary) in COMMANDS.items()
-    }
+    found = {name: load_command(name).get_short_help_str(300) for name in COMMANDS}
+    assert found == {name: summary for name, (_, summary) in COMMANDS.items()}

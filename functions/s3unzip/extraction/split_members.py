@@ -320,9 +320,8 @@ def _inflate_slice(attempt: TaskAttempt, row: PlannedMember) -> Iterator[bytes]:
             attempt.records.find_segment(row.member.index, number, "linked") or b""
         )
         start, stop = segment.span
-        for content in deflate.inflate_segment(
-            segment, read_range(attempt, ByteRange(data_start + start, data_start + stop))
-        ):
+        data = read_range(attempt, ByteRange(data_start + start, data_start + stop))
+        for content in deflate.inflate_segment(segment, data):
             yield content
             attempt.count_member_bytes(row.share_of_work(position, position + len(content)))
             position += len(content)

@@ -123,9 +123,10 @@ def make_folders(path: Path, mode: int) -> None:
     of other users.
     """
     if not path.is_dir():
-        for folder in reversed(
-            list(itertools.takewhile(lambda folder: not folder.is_dir(), (path, *path.parents)))
-        ):
+        missing = list(
+            itertools.takewhile(lambda folder: not folder.is_dir(), (path, *path.parents))
+        )
+        for folder in reversed(missing):
             with suppress(FileExistsError):
                 folder.mkdir(mode)
     elif mode == PRIVATE:

@@ -345,7 +345,8 @@ def test_a_member_of_4_gib(
     The members around it are at their places, and keep their warnings.
     """
     sizes = {"part_bytes": 64 * settings.MIB, "segment_bytes": settings.MIB, "small_member": 1}
-    mac = Mac(MacFile("a.bin", 5, central={"flags": 0}), file, SMALL[1], **{**sizes, **tuning})
+    flagged = MacFile("a.bin", 5, central={"flags": 0})
+    mac = Mac(flagged, file, SMALL[1], **{**sizes, **tuning})
     report = mac.run()
     assert len(mac.world.tasks(report, kind)) == tasks
     mac.check(report)

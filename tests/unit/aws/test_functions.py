@@ -341,9 +341,8 @@ def test_a_scan_names_its_version(
 def test_a_scan_without_versions_is_bound_by_the_etag() -> None:
     """Without versions the ETag alone says what was scanned, and no tag does."""
     config = read_config(VARIABLES)
-    (put,), _ = read_puts(
-        json.dumps(scan_of("zips/a.zip", {"eTag": "a" * 32}, "NO_THREATS_FOUND")), config
-    )
+    event = scan_of("zips/a.zip", {"eTag": "a" * 32}, "NO_THREATS_FOUND")
+    (put,), _ = read_puts(json.dumps(event), config)
     calls = config.context(Invocation()).calls()
     # S3 gives "null" to each version that it does not keep.
     assert [
@@ -415,9 +414,8 @@ def test_a_record_that_cannot_be_of_an_archive_is_refused_at_once(
     record: object, fault: str
 ) -> None:
     """S3 is not asked for it; the archives beside it in the message are taken."""
-    (put,), (refusal,) = read_puts(
-        json.dumps({"Records": [record, _record_of("zips/b.zip")]}), read_config(VARIABLES)
-    )
+    body = json.dumps({"Records": [record, _record_of("zips/b.zip")]})
+    (put,), (refusal,) = read_puts(body, read_config(VARIABLES))
     assert (put.source.key, fault in str(refusal), len(str(refusal)) < 600) == (
         "zips/b.zip",
         True,
@@ -450,9 +448,8 @@ def _client(service: Any, server: HttpServer, region: str = "eu-west-1") -> Any:
 @pytest.mark.parametrize("verdict", Verdict)
 def test_event_of_a_run(verdict: Verdict) -> None:
     """Every verdict has a title, and the size of the event is bounded for every archive."""
-    detail = event_detail(
-        read_config(VARIABLES), replace(REPORT, verdict=verdict, message="x" * 10**6)
-    )
+    report = replace(REPORT, verdict=verdict, message="x" * 10**6)
+    detail = event_detail(read_config(VARIABLES), report)
     assert EVENT_TITLES[verdict].startswith("Archive ")
     assert (len(detail["message"]), detail["report"]) == (
         MESSAGE_CHARACTERS,

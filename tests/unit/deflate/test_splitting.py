@@ -311,9 +311,8 @@ def test_bytes_after_the_stream_do_not_link() -> None:
 def test_data_changed_after_the_scan_is_refused() -> None:
     """An extraction that does not repeat its scan ends as an error."""
     data = ENCODERS["zlib-6"](log_lines(700_000))
-    first, second, *_ = link_segments(
-        _scans_of(data, Segmentation(len(data), len(data) // 3)), len(data)
-    )
+    layout = Segmentation(len(data), len(data) // 3)
+    first, second, *_ = link_segments(_scans_of(data, layout), len(data))
     false = second.start_bit - 77
     for wrong in (
         replace(second, length=second.length - 1),
@@ -372,7 +371,8 @@ def test_windows_agree_with_the_whole() -> None:
     data = ENCODERS["zlib-1"](random.Random(2).randbytes(1_200_000).hex().encode())[60_000:]
     whole = find_boundary(data, 70_000, at_end=True)
     assert len(data) > 70_000 + LOOKAHEAD
-    assert find_boundary(data[: 70_000 + LOOKAHEAD], 70_000, at_end=False) == whole is not None
+    window = data[: 70_000 + LOOKAHEAD]
+    assert find_boundary(window, 70_000, at_end=False) == whole is not None
 
 
 def test_stream_within_the_stream_is_not_taken() -> None:
@@ -382,7 +382,8 @@ def test_stream_within_the_stream_is_not_taken() -> None:
     assert [block.kind for block in walk(data)].count(STORED) > 20
     outer = next(bit for bit in _boundaries(data) if bit >= 8 * 10_000)
     assert outer > 8 * (len(inner) - 50_000)
-    assert find_boundary(data[10_000:], len(data) - 10_000, at_end=True) == outer - 8 * 10_000
+    size = len(data) - 10_000
+    assert find_boundary(data[10_000:], size, at_end=True) == outer - 8 * 10_000
 
 
 def test_truncated_stream_has_no_boundary_at_its_end() -> None:

@@ -173,11 +173,8 @@ class Site:
         return [json.loads(line) for line in listed.splitlines()]
 
     def given(self, execution: str) -> dict[str, Any]:
-        return dict(
-            json.loads(
-                self._machines.describe_execution(executionArn=self._arn(execution))["input"]
-            )
-        )
+        described = self._machines.describe_execution(executionArn=self._arn(execution))
+        return dict(json.loads(described["input"]))
 
     def report(self, run: str) -> Report:
         return self.runs.records(run).read_report()

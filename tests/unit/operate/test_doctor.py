@@ -540,9 +540,8 @@ def test_events_that_come_by_a_topic(runs: DeployedRuns, account: Account, regio
     sns = account.client("sns", region)
     topic = sns.create_topic(Name="arrivals")["TopicArn"]
     runs.outputs["IngestTopic"] = topic
-    arn = sns.subscribe(
-        TopicArn=topic, Protocol="sqs", Endpoint="arn:aws:sqs:us-east-1:123456789012:intake"
-    )["SubscriptionArn"]
+    queue = "arn:aws:sqs:us-east-1:123456789012:intake"
+    arn = sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=queue)["SubscriptionArn"]
     runs.resources = (resource("IntakeQueueArrivals1", "AWS::SNS::Subscription", arn),)
     check(runs, "events", OK, f"the queue is subscribed to {topic}")
     sns.unsubscribe(SubscriptionArn=arn)

@@ -56,7 +56,8 @@ def test_all_runs_are_one_list(site: Site) -> None:
     site.begin("bad.zip", b"no archive")
     site.start(f"{execution_name(first)}-w1")  # waits for the functions of a stopped execution
     states = {recent.run: recent.state for recent in site.runs.recent(10)}
-    assert {run[18:].rsplit("-", 1)[0] for run in states} == {"first", "second", "bad"}
+    archives = {run[18:].rsplit("-", 1)[0] for run in states}
+    assert archives == {"first", "second", "bad"}
     assert list(states) == sorted(states, reverse=True)
     assert (states[first], states[second], len(list(site.runs.recent(1)))) == ("", "RUNNING", 1)
 

@@ -388,10 +388,8 @@ def test_a_run_writes_as_its_route_says(routed: Site, monkeypatch: pytest.Monkey
     A deployment that changes the route meanwhile changes nothing of a run that has begun.
     """
     run = routed.begin("acme/a.zip")
-    monkeypatch.setenv(
-        Variable.ROUTES,
-        json.dumps([{**ROUTES[0], "bucket": "another", "kms_key": f"{KEY}1", "options": {}}]),
-    )
+    changed = {**ROUTES[0], "bucket": "another", "kms_key": f"{KEY}1", "options": {}}
+    monkeypatch.setenv(Variable.ROUTES, json.dumps([changed]))
     load_config.cache_clear()
     routed.work(run)
     report = routed.report(run)
@@ -407,12 +405,11 @@ def test_a_failed_execution_is_ended_with_the_rights_of_its_route(
 ) -> None:
     """What follows its report reads nested archives, in a bucket of another owner."""
     route = {**ROUTES[0], "kms_key": None, "options": {"nested_depth": 1}}
-    site = deploy(
-        **{
-            Variable.ROUTES: json.dumps([route]),
-            Variable.DESTINATION_OWNER: "999999999999",
-        }
-    )
+    variables = {
+        Variable.ROUTES: json.dumps([route]),
+        Variable.DESTINATION_OWNER: "999999999999",
+    }
+    site = deploy(**variables)
     site.account.client("s3").create_bucket(Bucket="acme-members")
     run = site.extract("acme/outer.zip", build(Entry("a.zip", GOOD)))
     started = site.account.executions()

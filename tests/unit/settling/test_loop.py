@@ -87,10 +87,10 @@ def test_a_late_plan_replaces_no_report(world: World) -> None:
     """The archive was extracted and deleted while an attempt at the plan was slow."""
     world.buckets.buckets["ingest"] = bucket = Overtaken()
     request = world.request(ARCHIVE)
-    tail = read_tail(
-        world.buckets.source(request.source), request.source, world.context, world.context.calls()
-    )
-    known = KnownArchive(run_id(request, tail.pin, tail.modified), tail.pin)
+    source = world.buckets.source(request.source)
+    tail = read_tail(source, request.source, world.context, world.context.calls())
+    name = run_id(request, tail.pin, tail.modified)
+    known = KnownArchive(name, tail.pin)
 
     def extract_and_delete() -> None:
         assert world.finish(begin_run(request, world.context, known)).verdict is Verdict.COMPLETED
