@@ -294,7 +294,8 @@ def unprotect(arguments: Arguments) -> int:
 def destroy(arguments: Arguments) -> int:
     """Delete the stack, its created buckets and all their objects."""
     account, stack = _find(arguments)
-    if stack.status != "CREATE_IN_PROGRESS":  # CloudFormation deletes such a stack
+    # CloudFormation deletes a stack that it is creating, and continues a deletion.
+    if stack.status not in {"CREATE_IN_PROGRESS", "DELETE_IN_PROGRESS"}:
         _refuse_busy(stack)
     if stack.protected:
         raise RefusedError(
@@ -352,12 +353,12 @@ def _find_own_stack(account: Account, arguments: Arguments) -> DeployedStack | N
 
 
 def _refuse_busy(stack: DeployedStack | None) -> None:
-    """Refuse a stack that CloudFormation is creating or updating: it would refuse another change.
+    """Refuse a stack that CloudFormation is changing: it would refuse another change.
 
     `destroy` would otherwise empty the buckets of a stack that stays. CloudFormation accepts a
-    stack that it is deleting, and one whose creation nobody has confirmed yet.
+    stack whose creation nobody has confirmed yet.
     """
-    if stack and re.fullmatch("(?!DELETE|REVIEW).*_IN_PROGRESS", stack.status):
+    if stack and re.fullmatch("(?!REVIEW).*_IN_PROGRESS", stack.status):
         raise RefusedError(
             f"CloudFormation is at work on the stack {stack.name} ({stack.status}), perhaps for "
             "another operator, or for a command that was stopped. Nothing was changed: wait until "

@@ -435,6 +435,7 @@ STACK = """<R><DescribeStacksResult><Stacks><member><StackName>busy</StackName>
         ("UPDATE_IN_PROGRESS", "cancel-update-stack --stack-name busy", False),
         ("UPDATE_ROLLBACK_IN_PROGRESS", "Nothing was changed: wait until `s3unzip doctor`", False),
         ("CREATE_IN_PROGRESS", "if the creation hangs, delete the stack with `make destroy`", True),
+        ("DELETE_IN_PROGRESS", "stack busy (DELETE_IN_PROGRESS), perhaps for another", True),
         ("DELETE_FAILED", "`make destroy ENV=dev SET=stack.name=busy`, then this", True),
         ("ROLLBACK_COMPLETE", "so it has no resources, although its template may show no", True),
     ],
