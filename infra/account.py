@@ -126,11 +126,11 @@ def find_account(environment: Environment) -> Account:
     account_id: str = session.client(
         "sts", region_name=region, config=CLIENT_CONFIG
     ).get_caller_identity()["Account"]
-    setting = environment.stack.account
-    if setting is not None and setting != account_id:
+    if environment.stack.account not in {None, account_id}:
         raise RefusedError(
             f"the credentials belong to account {account_id}, but stack.account of the environment "
-            f"{environment.name} is {setting}: use credentials of {setting}, or change the setting"
+            f"{environment.name} is {environment.stack.account}: use credentials of "
+            f"{environment.stack.account}, or change the setting"
         )
     return Account(account_id, region, session)
 
@@ -247,6 +247,28 @@ def check_resources(account: Account, environment: Environment) -> None:
                 raise RefusedError(
                     f"{named}: there is no {shown} in account {account.id}, region {region}"
                 ) from error
+
+
+def check_records(account: Account, environment: Environment) -> None:
+    """Refuse the bucket and the prefix of another stack's records: each would list all runs.
+
+    Without the right to describe all stacks, none is compared.
+    """
+    own = {"WorkBucket": environment.work.existing, "WorkPrefix": environment.work.prefix}
+    with suppress(ClientError):
+        for stack in (
+            stack
+            for page in account.client("cloudformation").get_paginator("describe_stacks").paginate()
+            for stack in page["Stacks"]
+            if stack["StackName"] != environment.stack.name
+        ):
+            outputs = {row["OutputKey"]: row["OutputValue"] for row in stack.get("Outputs", [])}
+            if own.items() <= {"WorkPrefix": "", **outputs}.items():
+                raise RefusedError(
+                    f"environment {environment.name}: work.existing and work.prefix are those of "
+                    f"the stack {stack['StackName']}, so that each would list the runs of the "
+                    "other: set another work.prefix"
+                )
 
 
 def _check_usable(named: str, answer: Mapping[str, Any]) -> None:
@@ -445,9 +467,6 @@ def list_runs(
         maxResults=100,  # the latest ones
     )
     prefix = f"{stack.outputs.get('WorkPrefix', '')}runs/"
-    objects = account.client("s3").list_objects_v2(
-        Bucket=stack.outputs["WorkBucket"], Prefix=prefix + id_beginning
-    )
     # A key is PREFIX/DAY/REST_OF_ID/NAME; intake leaves records of small archives without an
     # execution.
     return {
@@ -456,7 +475,9 @@ def list_runs(
         if run.startswith(id_beginning)
     } | {
         "/".join(row["Key"].removeprefix(prefix).split("/", 2)[:2])
-        for row in objects.get("Contents", ())
+        for row in account.client("s3")
+        .list_objects_v2(Bucket=stack.outputs["WorkBucket"], Prefix=prefix + id_beginning)
+        .get("Contents", ())
     }
 
 

@@ -199,11 +199,13 @@ def find_python(uv: str) -> str | None:
 
 def compile_folder(folder: Path, python: str) -> None:
     """Write ``__pycache__`` beside each module below `folder`, reproducibly."""
-    command = [python, "-I", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]
     # With -j 1, one process compiles all files in order: the output of marshal depends on what the
     # process compiled before.
     process = subprocess.run(  # noqa: S603 - fixed arguments
-        [*command, "-j", "1", "-s", str(folder), "-p", TASK, str(folder)],
+        [
+            *(python, "-I", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"),
+            *("-j", "1", "-s", str(folder), "-p", TASK, str(folder)),
+        ],
         env={"PYTHONHASHSEED": "0", "PATH": os.environ.get("PATH", "")},
         capture_output=True,
         text=True,

@@ -44,8 +44,7 @@ def _shim() -> str:
     """Return the script ``.venv/bin/cdk``."""
     # The path of Node must not go through a link: a test may install this script from a checkout
     # made of links, which is removed earlier than the script.
-    paths = (NODE.resolve(), SCRIPT, COMPILED)
-    node, script, compiled = (shlex.quote(str(path)) for path in paths)
+    node, script, compiled = (shlex.quote(str(path)) for path in (NODE.resolve(), SCRIPT, COMPILED))
     return (
         "#!/bin/sh\n"
         "# Written by `make cdk`.\n"

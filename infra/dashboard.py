@@ -205,10 +205,6 @@ def _waiting(
             label="being taken", statistic="Maximum"
         ),
     ]
-    throttles = [
-        function.metric_throttles(label=name, statistic="Sum")
-        for name, function in functions.by_name.items()
-    ]
     return [
         [
             graph(
@@ -221,7 +217,14 @@ def _waiting(
                 unit="seconds",
             ),
             graph("Queue: messages", lengths, unit="messages"),
-            graph("Lambda throttles", throttles, unit="invocations"),
+            graph(
+                "Lambda throttles",
+                [
+                    function.metric_throttles(label=name, statistic="Sum")
+                    for name, function in functions.by_name.items()
+                ],
+                unit="invocations",
+            ),
             own_graph("S3 throttles", measures, {"S3Throttles": "slow down"}),
         ],
         [

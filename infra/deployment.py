@@ -23,6 +23,7 @@ from infra.account import (
     Account,
     DeployedStack,
     check_bootstrap,
+    check_records,
     check_resources,
     empty_bucket,
     explain,
@@ -147,6 +148,7 @@ def deploy(arguments: Arguments) -> int:
     account = find_account(arguments.environment)
     check_bootstrap(account, arguments.environment.stack.qualifier, arguments.for_make())
     check_resources(account, arguments.environment)
+    check_records(account, arguments.environment)
     _say(f"{arguments.environment.stack.name}: account {account.id}, region {account.region}")
     options = [*arguments.context, *fit_account(account, arguments)]
     if arguments.yes:
@@ -255,10 +257,10 @@ def put(arguments: Arguments) -> int:
     if key.endswith("/") or not arguments.key:
         key += archive.name
     if not any(key.startswith(prefix) and key.endswith(spellings(end)) for prefix, end in routes):
-        patterns = " and ".join("*".join(pair) for pair in routes)
         raise RefusedError(
-            f"{key}: only keys of {patterns} start runs: name another one, KEY=prefix/archive.zip, "
-            f"or change infra/environments/{arguments.environment.name}.toml and deploy"
+            f"{key}: only keys of {' and '.join(map('*'.join, routes))} start runs: name another "
+            "one, KEY=prefix/archive.zip, or change "
+            f"infra/environments/{arguments.environment.name}.toml and deploy"
         )
     s3 = account.client("s3")
     # Whoever puts an archive into a Requester Pays bucket pays for it.

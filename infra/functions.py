@@ -120,11 +120,14 @@ class Functions(Construct):
         """Return the variables for routes and, if the function reads members, for passwords."""
         secret = self._environment.password_secret
         is_reader = name in READERS
-        routes = [
-            _route_value(self._environment, route, with_secret=is_reader)
-            for route in self._environment.routes
-        ]
-        variables: dict[str, str] = {Variable.ROUTES: _json_of(routes)}
+        variables: dict[str, str] = {
+            Variable.ROUTES: _json_of(
+                [
+                    _route_value(self._environment, route, with_secret=is_reader)
+                    for route in self._environment.routes
+                ]
+            )
+        }
         if secret and is_reader:
             variables[Variable.PASSWORD_SECRET] = secret
         _check_size(self._variables | variables)

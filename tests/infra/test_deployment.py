@@ -20,6 +20,7 @@ from infra import NODE, RefusedError, bundle, cdk_cli, deployment
 from infra.account import (
     Account,
     DeployedStack,
+    check_records,
     check_resources,
     empty_bucket,
     find_stack,
@@ -394,14 +395,17 @@ def test_an_archive_goes_where_the_deployed_stack_takes_it(
 def test_a_copy_does_not_take_over_the_stack_of_its_original(
     account: Account, tmp_path: Path
 ) -> None:
-    """Whoever copies a file and forgets the stack's name would change the other environment."""
+    """Whoever copies a file and forgets the stack's name would change the other environment.
+
+    With its records in the same place, each of the two would list the runs of the other.
+    """
     account.client("cloudformation").create_stack(
         StackName="s3unzip-dev",
         TemplateBody=json.dumps(
             {
                 "Description": OWN,
                 "Resources": {"Q": {"Type": "AWS::SQS::Queue"}},
-                "Outputs": {"Environment": {"Value": "dev"}},
+                "Outputs": {"Environment": {"Value": "dev"}, "WorkBucket": {"Value": "shared"}},
             }
         ),
     )
@@ -419,6 +423,12 @@ def test_a_copy_does_not_take_over_the_stack_of_its_original(
         deployment.fit_account(account, qa)
     _, _, command = str(refused.value).partition("run once: ")
     assert shlex.split(command) == [".venv/bin/cdk", "deploy", *qa.context]
+    shared = {"work.existing": "shared"}
+    check_records(account, load_environment("prod", settings={**shared, "work.prefix": "prod/"}))
+    with pytest.raises(
+        RefusedError, match=r"those of the stack s3unzip-dev, .* another work\.prefix"
+    ):
+        check_records(account, load_environment("prod", settings=shared))
     account.client("cloudformation").delete_stack(StackName="s3unzip-dev")
 
 
