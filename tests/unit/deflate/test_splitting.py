@@ -123,8 +123,9 @@ def test_end_of_the_stream_is_told_to_the_byte() -> None:
 def test_broken_streams_are_values(later: bytes, code: str, *, has_stop: bool) -> None:
     """Input that ends too early, or bits that are not deflate, give a finding."""
     stop = BLOCKS[-1].start_bit
-    pieces = (STREAM[:1_000], later[: -(-stop // 8) - 1_000])
-    arrival = scan_bits(0, stop if has_stop else None, pieces).arrival
+    arrival = scan_bits(
+        0, stop if has_stop else None, (STREAM[:1_000], later[: -(-stop // 8) - 1_000])
+    ).arrival
     assert (arrival.ending, arrival.fault and arrival.fault.code) == ("broken", code)
 
 
