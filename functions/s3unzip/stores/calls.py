@@ -3,9 +3,9 @@
 Rules:
 
 * Each `Calls` object belongs to one step (a plan, attempt or settling), and counts its requests.
-* All `Calls` objects of a process share one `AimdLimiter`. If a store throttles one thread, all
+* All `Calls` objects of a worker share one `AimdLimiter`. If a store throttles one thread, all
   threads slow down, and the next step begins at the pace that the store accepts.
-* All `Calls` objects of a process also share one `FaultBudget`. If a store does not respond, the
+* All `Calls` objects of a worker also share one `FaultBudget`. If a store does not respond, the
   process waits for the store once, not again in each step.
 * A function passed as `call` makes one attempt. After a `ServiceFaultError` it is called again, so
   it must be safe to repeat. After any other `S3UnzipError`, the store has responded, so it works.
