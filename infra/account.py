@@ -467,6 +467,9 @@ def list_runs(
         maxResults=100,  # the latest ones
     )
     prefix = f"{stack.outputs.get('WorkPrefix', '')}runs/"
+    objects = account.client("s3").list_objects_v2(
+        Bucket=stack.outputs["WorkBucket"], Prefix=prefix + id_beginning
+    )
     # A key is PREFIX/DAY/REST_OF_ID/NAME; intake leaves records of small archives without an
     # execution.
     return {
@@ -475,9 +478,7 @@ def list_runs(
         if run.startswith(id_beginning)
     } | {
         "/".join(row["Key"].removeprefix(prefix).split("/", 2)[:2])
-        for row in account.client("s3")
-        .list_objects_v2(Bucket=stack.outputs["WorkBucket"], Prefix=prefix + id_beginning)
-        .get("Contents", ())
+        for row in objects.get("Contents", ())
     }
 
 

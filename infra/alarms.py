@@ -120,6 +120,10 @@ class Alarms(Construct):
     @property
     def runbook(self) -> str:
         """What to do about each alarm, as a Markdown table; the links work in each Region."""
+        rows = (
+            f"| [{name}](#alarmsV2:alarm/{alarm.alarm_name}) | {self._advice[name]} |"
+            for name, alarm in self.by_name.items()
+        )
         return "\n".join(
             [
                 "## What to do",
@@ -127,10 +131,7 @@ class Alarms(Construct):
                 "",
                 "| alarm | do |",
                 "| --- | --- |",
-                *(
-                    f"| [{name}](#alarmsV2:alarm/{alarm.alarm_name}) | {self._advice[name]} |"
-                    for name, alarm in self.by_name.items()
-                ),
+                *rows,
             ]
         )
 
@@ -194,11 +195,12 @@ class Alarms(Construct):
             workflow: contains the state machine.
             chosen: the names of the alarms to add.
         """
-        for name, metric in {
+        metrics = {
             "AbortedRuns": workflow.state_machine.metric_aborted(statistic="Sum"),
             "RejectedArchives": measures.measure("ArchivesRejected", "Sum"),
             "SourcesNotFinished": measures.measure("SourcesNotFinished", "Sum"),
-        }.items():
+        }
+        for name, metric in metrics.items():
             if name in chosen:
                 self._alarm(name, metric, advice=OPTIONAL_ADVICE[name])
 

@@ -89,11 +89,8 @@ def build_bundle(folder: Path, wheels: Sequence[str] = LAMBDA_WHEELS) -> str | N
 
 def copy_package(folder: Path) -> None:
     """Copy the part of the package that the functions need into `folder`."""
-    shutil.copytree(
-        PACKAGE,
-        folder / "s3unzip",
-        ignore=shutil.ignore_patterns("__pycache__", "__main__.py", "cli", "filesystem.py"),
-    )
+    ignored = shutil.ignore_patterns("__pycache__", "__main__.py", "cli", "filesystem.py")
+    shutil.copytree(PACKAGE, folder / "s3unzip", ignore=ignored)
 
 
 def install_dependencies(folder: Path, wheels: Sequence[str]) -> None:
@@ -199,13 +196,11 @@ def find_python(uv: str) -> str | None:
 
 def compile_folder(folder: Path, python: str) -> None:
     """Write ``__pycache__`` beside each module below `folder`, reproducibly."""
+    command = [python, "-I", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]
     # With -j 1, one process compiles all files in order: the output of marshal depends on what the
     # process compiled before.
     process = subprocess.run(  # noqa: S603 - fixed arguments
-        [
-            *(python, "-I", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"),
-            *("-j", "1", "-s", str(folder), "-p", TASK, str(folder)),
-        ],
+        [*command, "-j", "1", "-s", str(folder), "-p", TASK, str(folder)],
         env={"PYTHONHASHSEED": "0", "PATH": os.environ.get("PATH", "")},
         capture_output=True,
         text=True,

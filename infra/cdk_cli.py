@@ -44,7 +44,8 @@ def _shim() -> str:
     """Return the script ``.venv/bin/cdk``."""
     # The path of Node must not go through a link: a test may install this script from a checkout
     # made of links, which is removed earlier than the script.
-    node, script, compiled = (shlex.quote(str(path)) for path in (NODE.resolve(), SCRIPT, COMPILED))
+    paths = (NODE.resolve(), SCRIPT, COMPILED)
+    node, script, compiled = (shlex.quote(str(path)) for path in paths)
     return (
         "#!/bin/sh\n"
         "# Written by `make cdk`.\n"

@@ -63,11 +63,12 @@ class Dashboard(Construct):
         region = cdk.Stack.of(self).region
         # Dashboards belong to an account, not to a region (AWS::CloudWatch::Dashboard).
         name = f"{environment.stack.name}-{region}"
-        host = cdk.CfnMapping(
+        consoles = cdk.CfnMapping(
             self,
             "Consoles",
             mapping={partition: {"Host": host} for partition, host in CONSOLES.items()},
-        ).find_in_map(cdk.Aws.PARTITION, "Host")
+        )
+        host = consoles.find_in_map(cdk.Aws.PARTITION, "Host")
         self.url = (
             f"https://{region}.{host}/cloudwatch/home?region={region}#dashboards/dashboard/{name}"
         )
@@ -99,12 +100,9 @@ class Dashboard(Construct):
 
 def _headline(measures: Measures, dollars: cloudwatch.IMetric) -> list[cloudwatch.IWidget]:
     """Return the most important numbers, over the time range of the dashboard."""
+    ends = [measures.measure(name, "Sum", label) for name, label in ENDS.items()]
     return [
-        number(
-            "Archives",
-            [measures.measure(name, "Sum", label) for name, label in ENDS.items()],
-            width=10,
-        ),
+        number("Archives", ends, width=10),
         number(
             "Members written", [measures.measure("MembersExtracted", "Sum", "extracted")], width=5
         ),
@@ -205,6 +203,10 @@ def _waiting(
             label="being taken", statistic="Maximum"
         ),
     ]
+    throttles = [
+        function.metric_throttles(label=name, statistic="Sum")
+        for name, function in functions.by_name.items()
+    ]
     return [
         [
             graph(
@@ -217,14 +219,7 @@ def _waiting(
                 unit="seconds",
             ),
             graph("Queue: messages", lengths, unit="messages"),
-            graph(
-                "Lambda throttles",
-                [
-                    function.metric_throttles(label=name, statistic="Sum")
-                    for name, function in functions.by_name.items()
-                ],
-                unit="invocations",
-            ),
+            graph("Lambda throttles", throttles, unit="invocations"),
             own_graph("S3 throttles", measures, {"S3Throttles": "slow down"}),
         ],
         [
@@ -255,17 +250,13 @@ def _stages(measures: Measures) -> list[list[cloudwatch.IWidget]]:
 
 
 def _throughput(measures: Measures) -> list[cloudwatch.IWidget]:
+    members = {
+        "MembersExtracted": "extracted",
+        "MembersUnchanged": "unchanged",
+        "MembersFailed": "failed",
+    }
     return [
-        own_graph(
-            "Members",
-            measures,
-            {
-                "MembersExtracted": "extracted",
-                "MembersUnchanged": "unchanged",
-                "MembersFailed": "failed",
-            },
-            rate=True,
-        ),
+        own_graph("Members", measures, members, rate=True),
         own_graph("Bytes", measures, {"BytesRead": "read", "BytesWritten": "written"}, rate=True),
         own_graph(
             "Requests to S3",
@@ -376,9 +367,10 @@ def _price_function(
     call = rates.PRICE_LAMBDA_REQUEST + rates.LOG_BYTES * rates.PRICE_LOG_BYTE
     if name == "extract":
         call += rates.TASK_TRANSITIONS * TRANSITION
+    expression = f"{name}_ms / 1000 * {_price(second)} + {name}_calls * {_price(call)}"
     return _line(
         f"{name} function",
-        f"{name}_ms / 1000 * {_price(second)} + {name}_calls * {_price(call)}",
+        expression,
         {
             f"{name}_ms": function.metric_duration(statistic="Sum"),
             f"{name}_calls": function.metric_invocations(statistic="Sum"),

@@ -257,10 +257,10 @@ def put(arguments: Arguments) -> int:
     if key.endswith("/") or not arguments.key:
         key += archive.name
     if not any(key.startswith(prefix) and key.endswith(spellings(end)) for prefix, end in routes):
+        patterns = " and ".join("*".join(pair) for pair in routes)
         raise RefusedError(
-            f"{key}: only keys of {' and '.join(map('*'.join, routes))} start runs: name another "
-            "one, KEY=prefix/archive.zip, or change "
-            f"infra/environments/{arguments.environment.name}.toml and deploy"
+            f"{key}: only keys of {patterns} start runs: name another one, KEY=prefix/archive.zip, "
+            f"or change infra/environments/{arguments.environment.name}.toml and deploy"
         )
     s3 = account.client("s3")
     # Whoever puts an archive into a Requester Pays bucket pays for it.
@@ -311,7 +311,8 @@ def destroy(arguments: Arguments) -> int:
     )
     if not arguments.yes and _ask(f"Type {stack.name} to continue: ") != stack.name:
         raise RefusedError("nothing was deleted")
-    _say(f"functions stopped, {show_count(stop_pipeline(account, stack), 'run')} stopped")
+    stopped = stop_pipeline(account, stack)
+    _say(f"functions stopped, {show_count(stopped, 'run')} stopped")
     for bucket in stack.buckets:
         _say(f"emptying {bucket}")  # many objects take long, and an error names no bucket
         _say(f"{bucket}: {show_count(empty_bucket(account, bucket), 'object')} deleted")

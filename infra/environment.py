@@ -101,7 +101,9 @@ class Environment(Section):
 
     def written_key(self, destination: BucketSection) -> str | None:
         """Return the KMS key for the PUTs of members; None: the bucket's default encryption."""
-        return None if destination.kms_key else self.kms_key
+        if destination.kms_key:
+            return None
+        return self.kms_key
 
     @property
     def max_workers(self) -> int:
@@ -235,10 +237,11 @@ class Environment(Section):
 
     def _explain_prefixes(self) -> Iterator[str]:
         """Yield a message for each prefix that IAM would refuse, or CDK with a traceback."""
-        for setting, prefix in {
+        prefixes = {
             **{setting: bucket.prefix for setting, bucket in self.buckets()},
             **{f"routes.{number}": route.prefix for number, route in enumerate(self.routes)},
-        }.items():
+        }
+        for setting, prefix in prefixes.items():
             if re.search(r"[^\x00-\xff]", prefix):  # the pattern of API_PutRolePolicy
                 yield (
                     f"{setting}.prefix: {prefix}: the policies of the roles contain it, and IAM "

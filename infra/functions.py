@@ -81,9 +81,8 @@ class Functions(Construct):
 
     def destination_policy(self, section: BucketSection) -> str:
         """Return the bucket policy, as JSON, for a destination bucket of another account."""
-        return self._rights.destination_policy(
-            section, [function.role for function in self.by_name.values() if function.role]
-        )
+        roles = [function.role for function in self.by_name.values() if function.role]
+        return self._rights.destination_policy(section, roles)
 
     def _function(self, name: str, rights: list[iam.PolicyStatement]) -> lambda_.Function:
         section: FunctionSection = getattr(self._environment.functions, name)
@@ -120,14 +119,11 @@ class Functions(Construct):
         """Return the variables for routes and, if the function reads members, for passwords."""
         secret = self._environment.password_secret
         is_reader = name in READERS
-        variables: dict[str, str] = {
-            Variable.ROUTES: _json_of(
-                [
-                    _route_value(self._environment, route, with_secret=is_reader)
-                    for route in self._environment.routes
-                ]
-            )
-        }
+        routes = [
+            _route_value(self._environment, route, with_secret=is_reader)
+            for route in self._environment.routes
+        ]
+        variables: dict[str, str] = {Variable.ROUTES: _json_of(routes)}
         if secret and is_reader:
             variables[Variable.PASSWORD_SECRET] = secret
         _check_size(self._variables | variables)

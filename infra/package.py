@@ -48,13 +48,10 @@ def write_package(environment: Environment, bucket: str, folder: Path = FOLDER) 
 
 def _list_assets(template: Path) -> list[tuple[Path, str]]:
     """Return the folder and the key of each asset of the functions."""
+    manifest = template.with_name(template.name.replace(".template.json", ".assets.json"))
     return [
         (template.parent / file["source"]["path"], destination["objectKey"])
-        for file in json.loads(
-            template.with_name(template.name.replace(".template.json", ".assets.json")).read_text(
-                encoding="utf-8"
-            )
-        )["files"].values()
+        for file in json.loads(manifest.read_text(encoding="utf-8"))["files"].values()
         if file["source"]["packaging"] == "zip"
         for destination in file["destinations"].values()
     ]

@@ -82,12 +82,8 @@ class Rights:
         secrets = sorted(
             {route.password_secret.partition("#")[0] for route in routes if route.password_secret}
         )
-        rights = {
-            "secretsmanager:GetSecretValue": secrets,
-            "kms:Decrypt": sorted(
-                {route.password_kms_key for route in routes if route.password_kms_key}
-            ),
-        }
+        keys = sorted({route.password_kms_key for route in routes if route.password_kms_key})
+        rights = {"secretsmanager:GetSecretValue": secrets, "kms:Decrypt": keys}
         return [allow([action], *arns) for action, arns in rights.items() if arns]
 
     def destination_policy(self, section: BucketSection, roles: list[iam.IRole]) -> str:
@@ -156,6 +152,9 @@ class Rights:
     def _runs(self) -> list[iam.PolicyStatement]:
         """Return the rights of a function that can end a run, which include those of tasks."""
         machine = self._environment.stack.name
+        bus = self._stack.format_arn(
+            service="events", resource="event-bus", resource_name=self._environment.event_bus
+        )
         return [
             *self._tasks(),
             allow(["s3:ListBucketMultipartUploads"], *self._destinations()),
@@ -167,13 +166,7 @@ class Rights:
             ),
             iam.PolicyStatement(
                 actions=["events:PutEvents"],
-                resources=[
-                    self._stack.format_arn(
-                        service="events",
-                        resource="event-bus",
-                        resource_name=self._environment.event_bus,
-                    )
-                ],
+                resources=[bus],
                 # IfExists, because the embedded AWS does not set this key.
                 conditions={"StringEqualsIfExists": {"events:source": "s3unzip"}},
             ),
@@ -192,7 +185,9 @@ class Rights:
             actions.append("s3:DeleteObject")
         if self._environment.ingest.scan is not None:
             actions.append("s3:GetObjectVersionTagging")
-        return [allow(sorted(set(actions)), *self._archives)] if actions else []
+        if not actions:
+            return []
+        return [allow(sorted(set(actions)), *self._archives)]
 
 
 def member_actions(options: Options) -> list[str]:

@@ -39,7 +39,8 @@ def inherit_settings(route: Mapping[str, Any], values: Mapping[str, Any]) -> dic
     destination = route.get("destination", {})
     if "existing" not in destination:
         own = values.get("destination", {})
-        destination = {**{name: own[name] for name in INHERITED if name in own}, **destination}
+        inherited = {name: own[name] for name in INHERITED if name in own}
+        destination = {**inherited, **destination}
     whole["destination"] = destination
     if "password_secret" not in route:
         whole |= {

@@ -121,9 +121,8 @@ def _setting_default(row: RunOption) -> Any:
 
 def table_of(field: FieldInfo) -> Any:
     """Return the type of a setting in the file; if the setting is a table, its section."""
-    return next(
-        (mark.section for mark in field.metadata if isinstance(mark, FromTable)), field.annotation
-    )
+    tables = (mark.section for mark in field.metadata if isinstance(mark, FromTable))
+    return next(tables, field.annotation)
 
 
 PropertiesTable = Annotated[

@@ -166,14 +166,10 @@ class Workflow(Construct):
             .otherwise(sfn.Succeed(self, "Done"))
         )
         settle.next(following)
+        wait = sfn.Wait(self, "Wait for functions", time=sfn.WaitTime.seconds_path("$.wait"))
         return (
             sfn.Choice(self, "Planned?")
-            .when(
-                sfn.Condition.is_present("$.wait"),
-                sfn.Wait(self, "Wait for functions", time=sfn.WaitTime.seconds_path("$.wait")).next(
-                    settle
-                ),
-            )
+            .when(sfn.Condition.is_present("$.wait"), wait.next(settle))
             .when(sfn.Condition.is_present("$.next"), following)
             .otherwise(plan.next(following))
         )
