@@ -235,16 +235,8 @@ def test_reservations_that_the_account_cannot_hold(
     account: Account, capfd: pytest.CaptureFixture[str], workers: int, left_out: int
 ) -> None:
     """They are left out of the deployment, and a warning says so."""
-    assert (
-        len(
-            fit(
-                account,
-                "dev",
-                **{"functions.extract.reserved_concurrency": workers, "runs.max_workers": 10},
-            )
-        )
-        == 2 * left_out
-    )
+    settings = {"functions.extract.reserved_concurrency": workers, "runs.max_workers": 10}
+    assert len(fit(account, "dev", **settings)) == 2 * left_out
     assert ("too few for the reservations of dev" in capfd.readouterr().out) == bool(left_out)
 
 
