@@ -266,9 +266,9 @@ class S3Source(Source):
                 )
             yield from _read_body(chunks, want.length, call)
         except s3_errors() as error:
-            raise self._explain_failed_read(error, call, location, pin) from None
+            raise self._explain_refusal(error, call, location, pin) from None
 
-    def _explain_failed_read(
+    def _explain_refusal(
         self, error: Exception, call: Call, location: Location, pin: Pin
     ) -> errors.S3UnzipError:
         refusal = self._session.explain_and_adapt(error, call)
@@ -286,7 +286,6 @@ class S3Source(Source):
         """Delete the version, or do nothing if it no longer exists."""
         version, request = _version_request(location, pin)
         message = f"{location}: a newer archive has replaced it"
-        action = "DeleteObjectVersion"
         if version is None:  # only the ETag identifies the archive
             if not pin.has_strong_etag:
                 raise errors.StorageError(
@@ -301,14 +300,20 @@ class S3Source(Source):
                 return
             if current.pin.etag != pin.etag:
                 raise errors.SourceChangedError(message)
-            action = "DeleteObject"
             if self._session.accepts_if_match:
                 request["IfMatch"] = pin.etag
+        # The permission is s3:DeleteObject or s3:DeleteObjectVersion.
+        call = Call(
+            get_action(version).replace("Get", "Delete"),
+            location.bucket,
+            location.key,
+            conditional=True,
+        )
         try:
-            with self._session.explaining(
-                Call(action, location.bucket, location.key, conditional=True)
-            ):
+            try:
                 self._session.client("control").delete_object(**request)
+            except s3_errors() as error:
+                raise self._explain_refusal(error, call, location, pin) from None
         except errors.NotFoundError:  # another attempt may have deleted the archive
             return
         except errors.ConflictError as refusal:
