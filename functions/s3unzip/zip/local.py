@@ -212,18 +212,17 @@ def _compare_names(member: Member, name: bytes, policy: Policy) -> Iterator[str]
 def _check_coding(member: Member, header: LocalHeader, extras: records.Extras) -> None:
     """Refuse a local header whose compression or encryption differs from that in the directory."""
     is_aes = member.cipher is not None and member.cipher.version > 0  # 0: ZipCrypto
-    # With AES, both headers declare method 99, and the AES field contains the compression method.
-    expected_method = records.METHOD_AES if is_aes else member.method
     has_aes_method = header.method == records.METHOD_AES
     differing_flags = (header.flags ^ member.flags) & records.ENCRYPTION_FLAGS
     # Without `FLAG_ENCRYPTED`, the other encryption flags have no meaning.
     is_encrypted = (header.flags | member.flags) & records.FLAG_ENCRYPTED
     if has_aes_method != is_aes or (is_encrypted and differing_flags):
         member.fail("lfh-encryption-mismatch", "the flags or the methods differ")
+    # With AES, both headers declare method 99, and the AES field contains the compression method.
     if is_aes and records.read_aes(extras) != (member.method, member.cipher):
         member.fail("lfh-method-mismatch", "the AES fields of the two headers differ")
     # Without data, the method does not matter.
-    if header.method != expected_method and member.compressed_size:
+    if not is_aes and header.method != member.method and member.compressed_size:
         member.fail(
             "lfh-method-mismatch",
             f"method {header.method}, but the directory declares {member.method}",
