@@ -95,7 +95,7 @@ class StoreKind(Struct, frozen=True):
     takes_members: bool = False  # a run can write members to this store
     deletes_archives: bool = False
     tags_archives: bool = False
-    is_billed: bool = False  # AWS bills the requests
+    is_billed: bool = False  # AWS charges for the requests
     takes_s3_options: bool = False  # endpoint, region, credentials, payer and KMS key apply
 
 

@@ -205,10 +205,10 @@ def machine_tuning(processes: int) -> dict[str, int | float]:
 
 
 def limit_by_files(requests: int) -> int:
-    """Return `requests`, or a third of the open files that this process may have if that is less.
+    """Return `requests`, or a third of this process's limit on open files if the third is less.
 
-    A request to S3 has one open file, its connection. A PUT into a folder has two, the folder and
-    the new file. The last third of the limit is for other connections and files.
+    A request to S3 needs one file descriptor, for the connection. A PUT into a folder needs two,
+    for the folder and the new file. The last third of the limit is for other connections and files.
     """
     import resource  # noqa: PLC0415 - the functions on AWS do not need it
 

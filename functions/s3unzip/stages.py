@@ -36,10 +36,10 @@ AFTER_TASKS = {Stage.SCAN: Stage.LINK, Stage.SLICE: Stage.FINISH, Stage.STREAM: 
 
 
 def current_stage(ended: Mapping[Stage, bool]) -> Stage:
-    """Return the stage of a member: its latest stage on record, or the stage that follows.
+    """Return the stage of a member: its latest recorded stage, or the stage that follows.
 
     Args:
-        ended: for each stage with a task or an outcome on record, whether all its tasks have ended.
+        ended: for each stage with a recorded task or outcome, whether all its tasks have ended.
     """
     latest = next(stage for stage in reversed(Stage) if stage in ended)
     if ended[latest]:

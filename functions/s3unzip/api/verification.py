@@ -599,7 +599,7 @@ class WrittenObjects:
     """
 
     def __init__(self) -> None:
-        # The CRC-32 and the digest of the ETag of each object, in 20 bytes. To save memory, the
+        # For each object, the CRC-32 and the digest of the ETag, in 20 bytes. To save memory, the
         # keys are hashes of a key and a size. If two objects have the same hash, the later object
         # is kept. `match` does not find the earlier object, so a request must prove its content.
         self._digests: dict[int, bytes] = {}

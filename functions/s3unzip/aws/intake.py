@@ -398,7 +398,7 @@ class _MemoryRun:
         return latest
 
     def write_records(self, latest: StepResult) -> StepResult | None:
-        """Write the records to the run store, the report last; return what is now on record.
+        """Write the records to the run store, the report last; return what is recorded now.
 
         Returns None and writes nothing if another invocation has planned the run. A COMPLETED
         verdict of this invocation is always written, because no other verdict is better.
@@ -417,7 +417,7 @@ class _MemoryRun:
             earlier = recorded.report
             if earlier is not None:
                 replaces = own_report is not None and may_replace(own_report, earlier, self._began)
-                if not replaces:  # the report of the other invocation stays on record
+                if not replaces:  # the other invocation's report is kept
                     return latest._replace(report=earlier, is_first=False, is_own=False)
             if recorded.plan is not None:
                 return None

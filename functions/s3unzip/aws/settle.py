@@ -155,7 +155,10 @@ def _find_start(config: LambdaConfig, detail: dict[str, Any], ended: float) -> f
 
 
 def _explain(detail: dict[str, Any]) -> Stop:
-    """Return why an execution ended, from its event; an aborted execution was stopped by a user."""
+    """Return why an execution ended, as the event about its end says.
+
+    An aborted execution counts as stopped by a user.
+    """
     reason = EXECUTION_FAILED
     if detail["status"] == "ABORTED":
         reason = STOPPED

@@ -168,7 +168,8 @@ def _may_start(verb: str, arguments: Arguments, *, count: int, dollars: float) -
 def _queue(runs: DeployedRuns, keys: list[str]) -> int:
     """Queue an event for each key of the ingest bucket; return the number of events queued.
 
-    The events contain the time of this call, so a run's duration excludes the time before the call.
+    `send_events` writes the current time into each event. A run's duration begins at this time, not
+    at the upload of the archive.
     """
     queued = 0
     try:

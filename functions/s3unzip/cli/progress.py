@@ -232,13 +232,16 @@ class RunDisplay(Progress):
             live = Live(
                 get_renderable=self.draw, console=console, refresh_per_second=5, transient=True
             )
-            # Set `_end_display` before the start, so that Ctrl-C restores the cursor.
+            # Set `_end_display` before the start: if Ctrl-C interrupts the start, `RunDisplay.stop`
+            # restores the cursor.
             self._end_display = live.stop
             live.start()
         else:
             lines = threading.Thread(target=self._print_lines, daemon=True, name="progress")
             lines.start()
-            self._end_display = lines.join  # after `stop` has set `_ended`, the thread ends
+            # A thread can be joined only after the thread has started. `RunDisplay.stop` sets
+            # `_ended`, which ends the thread, and then joins it.
+            self._end_display = lines.join
 
     def _print_lines(self) -> None:
         while not self._ended.wait(LINE_SECONDS):

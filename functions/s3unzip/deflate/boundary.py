@@ -5,13 +5,14 @@ workers that search for the same boundary get the same result:
 
 1. Test all bit offsets in parallel for BFINAL 0, BTYPE 2, at most 286 literal and 30 distance
    codes, and a complete code-length code. In 1 MiB of random data, about 3,700 candidates pass.
-2. Inflate 16 KiB, then 128 KiB, from each candidate in order, starting with an arbitrary window.
-   This step uses zlib, because ISA-L accepts incomplete literal codes, which most false headers
-   contain.
-3. Inflate 1 MiB from the remaining candidates. This step uses ISA-L for speed. It inflates 1 MiB,
-   because one false candidate still appeared valid after 64 KiB. The member can also contain the
-   headers of an inner deflate stream, for example of a gzip file in a stored block. Such a block
-   holds at most 64 KiB, so 1 MiB of input includes bytes that are not valid in the inner stream.
+2. For each candidate in order, inflate 16 KiB of the data that begins at the candidate, then
+   128 KiB, starting with an arbitrary window. This step uses zlib, because ISA-L accepts incomplete
+   literal codes, which most false headers contain.
+3. For each remaining candidate, inflate 1 MiB of the data that begins at the candidate. This step
+   uses ISA-L for speed. It inflates 1 MiB, because one false candidate still appeared valid after
+   64 KiB. The member can also contain the headers of an inner deflate stream, for example of a gzip
+   file in a stored block. Such a block holds at most 64 KiB, so 1 MiB of input includes bytes that
+   are not valid in the inner stream.
 
 The headers of final blocks are ignored: a segment that began there would contain only one block.
 """

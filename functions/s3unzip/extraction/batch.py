@@ -6,8 +6,8 @@ Rules:
   members.
 * A bad member gets the outcome `failed`, and the stream continues with the next member.
 * Only verified bytes are submitted, and the outcome of a member is noted after its PUT.
-* An error that does not concern a single member ends the batch: waiting PUTs are dropped, and PUTs
-  on the wire are awaited.
+* An error that does not concern a single member ends the batch: PUTs that have not started are
+  dropped, and the batch waits for PUTs that have started.
 * The bytes in memory are bounded by the `Window` (one member and one piece of the stream) and by
   the bytes that the `PutPool` may have in flight.
 """
@@ -71,7 +71,8 @@ def extract_batch(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
 def _drop_existing(attempt: TaskAttempt, rows: list[PlannedMember]) -> list[PlannedMember]:
     """Note the rows whose objects are kept; return the other rows.
 
-    S3 bills even a PUT that fails because of If-None-Match, and some stores ignore If-None-Match.
+    S3 charges even for a PUT that fails because of If-None-Match, and some stores ignore this
+    header.
     """
     outcomes = resolve_conflicts(
         rows,
@@ -228,8 +229,8 @@ class PutPool:
         # The call that writes a body, and the size of the body. None ends the thread.
         self._queue: SimpleQueue[tuple[Callable[[], None], int] | None] = SimpleQueue()
         self._max_bytes = max_bytes
-        # A body is in flight from `submit` to the end of its PUT. For each thread, one body is on
-        # the wire and three are queued, so that no thread waits for its next body.
+        # A body is in flight from `submit` to the end of its PUT. For each thread, one body is
+        # being sent and three are queued, so that no thread waits for its next body.
         self._max_in_flight = 4 * threads
         self._in_flight = 0
         self._bytes = 0  # total size of the bodies in flight
@@ -287,7 +288,7 @@ class PutPool:
             raise self._error
 
     def abandon(self) -> None:
-        """Drop the queued bodies and wait for the PUTs on the wire."""
+        """Drop the queued bodies; wait for the PUTs that have started."""
         with self._lock:
             if self._error is None:
                 self._error = errors.S3UnzipError("abandoned")  # makes the threads drop the bodies

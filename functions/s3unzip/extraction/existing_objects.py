@@ -9,7 +9,7 @@ The option `on_conflict` sets the rule:
 ``never``          keep an object that is the member; fail if another object has the key
 ================== ==========================================================
 
-The destination is queried before a write, because S3 bills even a refused conditional PUT.
+The destination is queried before a write, because S3 charges even for a refused conditional PUT.
 `resolve_conflict` checks one member; `resolve_conflicts` checks many small members by LIST and
 HEAD. If another writer creates the key after this check, the store refuses the conditional write,
 and `explain_refusal` checks the key again. A store that ignores the condition overwrites the object
@@ -55,8 +55,8 @@ def is_same_object(
     # The metadata of a streamed AE-2 member contains no CRC-32, so only the size can be compared.
     if stored.crc32 is None and destination.keeps_metadata:
         return True
-    # Without metadata, `stored.crc32` is computed from the file. If a file of another format has
-    # replaced a gzip file, the value is None and differs from `outcome.crc32`.
+    # A store without metadata computes `stored.crc32` from the content. The value is None only if
+    # the run writes gzip files and this file is not a gzip file. Then the file was replaced.
     return stored.crc32 == outcome.crc32
 
 

@@ -79,8 +79,9 @@ _Slices = list[tuple[list[int], int]]
 def scan_member(attempt: TaskAttempt, row: PlannedMember) -> None:
     """Scan one segment and write its record.
 
-    No record is written if the segment has no boundary: linking joins the segment to the preceding
-    one. No record is written for a scan that would be too long.
+    No record is written if the segment has no boundary, because linking joins the segment to the
+    preceding one. If the scan would cover more than half of the member, no record is written
+    either. Linking then returns a task that streams the whole member.
     """
     # Only scans need numpy, so a thread imports it while the first reads wait for S3.
     Thread(target=import_module, args=["s3unzip.deflate.boundary"], daemon=True).start()
@@ -90,9 +91,9 @@ def scan_member(attempt: TaskAttempt, row: PlannedMember) -> None:
     except MemberError:  # linking also opens the member, and reports the finding
         return
     segmentation = _segmentation_of(task, row)
-    # A scan continues through later segments that have no boundary, but covers at most half of the
-    # member. The bytes of a scan are inflated again for a slice. For more than half of the member,
-    # this would take longer than inflating the whole member once.
+    # A scan continues through later segments that have no boundary. The task of a slice inflates
+    # the scanned data again. If a scan covered more than half of the member, the scan and the slice
+    # together would take longer than streaming the whole member.
     max_segments = max(1, segmentation.count // 2)
     segment = deflate.scan_segment(segmentation, task.part, _keep_first_read(data), max_segments)
     if segment is not None:

@@ -6,7 +6,7 @@ Rules:
   that an earlier attempt recorded. An attempt ends if another attempt has written a complete
   record.
 * Before an attempt ends, for whatever reason, its outcomes are recorded.
-* Once the stop of a run is on record, no task begins. If a fault affects the whole run, the
+* Once the stop of a run is recorded, no task begins. If a fault affects the whole run, the
   attempt records a stop.
 """
 

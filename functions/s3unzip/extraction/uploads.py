@@ -307,8 +307,8 @@ def _cut_parts(
     Args:
         content: the stream to cut.
         sizes: sizes of the first parts; the last size also applies to any further parts.
-        at_once: maximum number of parts that are still in flight when the caller requests the next
-            part.
+        at_once: maximum number of parts that may still be in flight when the caller requests the
+            next part.
     """
     # Empty chunks are left out: an empty last chunk would begin a part that was not planned.
     chunks = (memoryview(chunk) for chunk in content if chunk)

@@ -34,7 +34,7 @@ def open_context(
     progress: Progress | None,
     ask: AskForKeys | None = None,
 ) -> Context:
-    """Start logging in this process; return its context.
+    """Start logging in this process; return the context of the process.
 
     Args:
         config: how to reach the stores; each store is opened on its first use.
@@ -60,7 +60,7 @@ class AttemptEnd(Struct, frozen=True):
     """How one attempt at a task ended."""
 
     error: S3UnzipError | None = None
-    lost: bool = False  # memory ran out or the worker died; the attempt may not be on record
+    lost: bool = False  # memory ran out or the worker died; the attempt may not be recorded
     worker_died: bool = False  # the worker process died; `lost` is then also True
 
 
@@ -91,7 +91,7 @@ class SendingProgress(Progress):
 def do_attempt(run: Run, task: Task, context: Context) -> AttemptEnd:
     """Attempt a task once; return the error instead of raising it, so that other tasks continue.
 
-    If memory runs out, the attempt is lost: its outcomes may not be on record. An error that is
+    If memory runs out, the attempt is lost: its outcomes may not be recorded. An error that is
     neither an `S3UnzipError` nor caused by a lack of memory indicates a bug and is raised.
     """
     is_over = threading.Event()

@@ -294,7 +294,7 @@ class Machine:
         `latest` is the result of the step that planned or resumed the run.
 
         Raises:
-            InterruptedRunError: after Ctrl-C or a recorded stop; finished members are on record.
+            InterruptedRunError: after Ctrl-C or a recorded stop; finished members are recorded.
         """
         context = self.context
         records = RunRecords.open(context.stores, latest.next.run)

@@ -3,8 +3,8 @@
 The rules:
 
 - Files are not synced during a run. A power failure can therefore destroy members and parts that
-  are on record as done: a file may be missing, truncated or filled with zeros.
-- Before a run continues, each member on record is checked again. Its file must exist and have the
+  are recorded as done: a file may be missing, truncated or filled with zeros.
+- Before a run continues, each recorded member is checked again. Its file must exist and have the
   right size; this check needs one call for each member. If the machine was restarted since a
   process worked on the run, the file is also read to compare the CRC-32, and no part of a split
   member counts as done. The next round extracts the lost members again.

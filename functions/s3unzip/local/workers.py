@@ -94,7 +94,7 @@ class WorkerTally:
                         self._progress.failed(new)
 
     def subtract(self, attempt: Counter[str]) -> None:
-        """Subtract the counts of a lost attempt, which is usually not on record."""
+        """Subtract the counts of a lost attempt, which is usually not recorded."""
         with self._lock:
             self._sums.subtract(attempt)
 

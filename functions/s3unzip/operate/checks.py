@@ -99,7 +99,7 @@ def run_check(name: str, check: Callable[[], Answer]) -> CheckResult:
 
 
 def check_bucket(runs: DeployedRuns, purpose: str) -> Answer:
-    """Does the bucket exist in the stack's region, and does the expected account own it?
+    """Check that the bucket exists in the stack's region, and that the expected account owns it.
 
     Args:
         runs: the runs of the environment.
@@ -172,7 +172,7 @@ def _check_location(
 
 
 def check_rights(runs: DeployedRuns, defaults: RunDefaults | None = None) -> Answer:
-    """May each role that writes members write to the destination?
+    """Check that each role that writes members may write to the destination.
 
     The policies of the roles are simulated. If another account owns the bucket, the bucket policy
     must also allow each role. If only the owner may read that policy, the answer is a warning.
@@ -282,7 +282,7 @@ def _check_bucket_policy(runs: DeployedRuns, bucket: str, owner: str, roles: lis
 
 
 def check_key(runs: DeployedRuns) -> Answer:
-    """Are the KMS keys enabled, and are they the keys that encrypt the buckets?
+    """Check that the KMS keys in the settings are enabled, and that they encrypt the buckets.
 
     Key states: https://docs.aws.amazon.com/kms/latest/developerguide/key-state.html
     """
@@ -369,7 +369,7 @@ def _compare_encryption(
 def check_secret(
     runs: DeployedRuns, defaults: RunDefaults | None = None, setting: str = "password_secret"
 ) -> Answer:
-    """If the environment has a secret, does the secret hold a password?
+    """Check that the environment's secret, if there is one, contains a password.
 
     Args:
         runs: the runs of the environment.
@@ -391,7 +391,7 @@ def check_secret(
 
 
 def check_route(runs: DeployedRuns, number: int, route: Route) -> Answer:
-    """Can the archives of a route be extracted, given its bucket, rights, key and password?
+    """Check the bucket, the rights, the key and the password of a route.
 
     Args:
         runs: the runs of the environment.

@@ -40,7 +40,7 @@ SET_EMAIL = "set alarms.email in the environment's file and deploy, or add your 
 
 
 def check_stack(runs: DeployedRuns) -> Answer:
-    """Is the last deployment complete?
+    """Check that the last deployment is complete.
 
     https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/view-stack-events.html
     """
@@ -61,9 +61,9 @@ def check_stack(runs: DeployedRuns) -> Answer:
         f"{runs.stack['StackName']}",
         "DELETE_FAILED": f"make destroy ENV={_environment_name(runs)}",
     }
-    advice = "read the stack's events, fix the cause, deploy"
+    advice = "read the stack's events, fix the cause, and deploy again"
     if status in commands:
-        advice = f"read the stack's events, fix the cause, {commands[status]}, then deploy"
+        advice = f"read the stack's events, fix the cause, {commands[status]}, then deploy again"
     return Answer(FAILURE, state, advice)
 
 
@@ -73,7 +73,7 @@ def _environment_name(runs: DeployedRuns) -> str:
 
 
 def check_version(runs: DeployedRuns) -> Answer:
-    """Do the functions run the code of this package?"""
+    """Check that the functions run the code of this package."""
     deploy = f"deploy again: make deploy ENV={_environment_name(runs)}"
     deployed = runs.outputs.get("Version", "unknown")
     if deployed != __version__:
@@ -88,7 +88,7 @@ def check_version(runs: DeployedRuns) -> Answer:
 
 
 def check_concurrency(runs: DeployedRuns) -> Answer:
-    """May Lambda call each function, and ``runs.max_workers`` workers at the same time?
+    """Check that Lambda may call each function, and ``runs.max_workers`` workers at the same time.
 
     The quota is 1,000 executions, or 10 for a new account. At least 100 executions stay unreserved:
     https://docs.aws.amazon.com/lambda/latest/dg/lambda-concurrency.html
@@ -108,14 +108,15 @@ def check_concurrency(runs: DeployedRuns) -> Answer:
         advice = f"lower runs.max_workers to {int(MAX_SHARE * unreserved):,}, or {QUOTA}"
     else:
         available = reserved
-        pool = "reserved for extract"
+        pool = "reserved"
         advice = (
             "raise functions.extract.reserved_concurrency; a limit that was set in the console "
             f"stays until {UNRESERVE} {extract}"
         )
     state = (
-        f"a run may have {show_count(max_workers, 'worker')}; {available:,} executions are {pool}, "
-        f"{unreserved:,} of the account's {limits['ConcurrentExecutions']:,} are unreserved"
+        f"{unreserved:,} of the account's {limits['ConcurrentExecutions']:,} concurrent executions "
+        f"are unreserved; a run may have {show_count(max_workers, 'worker')}, and the extract "
+        f"function can use {available:,} {pool} executions"
     )
     if max_workers > available:
         return Answer(FAILURE, f"{state}: Lambda will refuse workers", advice)
@@ -130,7 +131,7 @@ def check_concurrency(runs: DeployedRuns) -> Answer:
 
 
 def check_events(runs: DeployedRuns) -> Answer:
-    """Does the ingest bucket send its events to EventBridge, or does the queue get them from SNS?
+    """Check that the ingest bucket sends events to EventBridge, or that the queue gets them by SNS.
 
     https://docs.aws.amazon.com/AmazonS3/latest/userguide/enable-event-notifications-eventbridge.html
     """
@@ -151,7 +152,7 @@ def check_events(runs: DeployedRuns) -> Answer:
 
 
 def _check_topic(runs: DeployedRuns, topic: str) -> Answer:
-    """Is the queue subscribed to the topic that sends the events about archives?"""
+    """Check that the queue is subscribed to the topic that sends the events about archives."""
     try:
         subscription = runs.resource_names("AWS::SNS::Subscription", "IntakeQueue")[0]
         runs.ask(
@@ -165,7 +166,7 @@ def _check_topic(runs: DeployedRuns, topic: str) -> Answer:
 
 
 def check_rules(runs: DeployedRuns) -> Answer:
-    """Are the EventBridge rules of the stack enabled?"""
+    """Check that the EventBridge rules of the stack are enabled."""
     rules = [
         runs.ask("events:DescribeRule", Name=name)
         for name in runs.resource_names("AWS::Events::Rule")
@@ -181,7 +182,7 @@ def check_rules(runs: DeployedRuns) -> Answer:
 
 
 def check_scan(runs: DeployedRuns) -> Answer:
-    """If archives wait for a malware scan, does GuardDuty scan and tag the ingest bucket?
+    """Check that GuardDuty scans and tags the ingest bucket's objects, if archives wait for a scan.
 
     https://docs.aws.amazon.com/guardduty/latest/APIReference/API_GetMalwareProtectionPlan.html
     """
@@ -212,7 +213,7 @@ def check_scan(runs: DeployedRuns) -> Answer:
 
 
 def check_trigger(runs: DeployedRuns) -> Answer:
-    """Does the queue exist, and does it invoke the intake function?"""
+    """Check that the queue exists and invokes the intake function."""
     function = runs.outputs["IntakeFunction"]
     waiting = count_messages(runs, runs.outputs["QueueUrl"])  # raises an error without the queue
     states = [
@@ -233,7 +234,7 @@ def check_trigger(runs: DeployedRuns) -> Answer:
 
 
 def check_machine(runs: DeployedRuns) -> Answer:
-    """Does the state machine exist? The canary is usually extracted without a state machine."""
+    """Check that the state machine exists; the canary is usually extracted without it."""
     status = runs.ask(
         "states:DescribeStateMachine", "status", stateMachineArn=runs.outputs["StateMachineArn"]
     )
@@ -243,7 +244,7 @@ def check_machine(runs: DeployedRuns) -> Answer:
 
 
 def check_dead_letters(runs: DeployedRuns) -> Answer:
-    """Are the dead-letter queues (all queues of the stack but the intake queue) empty?"""
+    """Check that the dead-letter queues (all queues but the intake queue) are empty."""
     queues = [
         url for url in runs.resource_names("AWS::SQS::Queue") if url != runs.outputs["QueueUrl"]
     ]
@@ -274,7 +275,7 @@ def count_messages(runs: DeployedRuns, queue: str) -> int:
 
 
 def check_logs(runs: DeployedRuns) -> Answer:
-    """Do the log groups of the stack exist?
+    """Check that the log groups of the stack exist.
 
     The functions have no permission to create a log group. Their metrics are log lines, so alarms
     without a log group stay silent.
@@ -300,7 +301,7 @@ def check_logs(runs: DeployedRuns) -> Answer:
 
 
 def check_alarms(runs: DeployedRuns) -> Answer:
-    """Does every alarm of the stack exist and have an action, and is none in the state ALARM?"""
+    """Check that each alarm of the stack exists, has an action, and is not in the state ALARM."""
     alarms = _read_alarms(runs)
     deleted = {*runs.resource_names(ALARM)} - {alarm["AlarmName"] for alarm in alarms}
     # Look for alarms in ALARM first: if an alarm has no action, nobody was notified.
@@ -329,7 +330,7 @@ def check_alarms(runs: DeployedRuns) -> Answer:
 
 
 def check_notifications(runs: DeployedRuns) -> Answer:
-    """Did CloudWatch deliver the last notification of each alarm?
+    """Check that CloudWatch delivered the last notification of each alarm.
 
     The history of an alarm shows which actions failed:
     https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_DescribeAlarmHistory.html
@@ -353,7 +354,7 @@ def check_notifications(runs: DeployedRuns) -> Answer:
 
 
 def check_subscriptions(runs: DeployedRuns) -> Answer:
-    """Has somebody confirmed a subscription to each topic that the alarms publish to?
+    """Check that each topic that the alarms publish to has a confirmed subscription.
 
     https://docs.aws.amazon.com/sns/latest/dg/SendMessageToHttp.confirm.html: before confirmation,
     nothing is delivered, and after two days the subscription is deleted.
@@ -442,8 +443,7 @@ def _read_alarms(runs: DeployedRuns) -> list[Any]:
         runs.ask(
             "cloudwatch:DescribeAlarms",
             "MetricAlarms",
-            # `resource_names` never returns an empty list. Without names, CloudWatch would describe
-            # all alarms of the account.
+            # The list is never empty: without names, CloudWatch would describe all alarms.
             AlarmNames=runs.resource_names(ALARM)[:MAX_NAMES],
             MaxRecords=MAX_NAMES,
         )

@@ -219,7 +219,7 @@ class DeployedRuns(RunList):
 
     @cached_property
     def reserved_concurrency(self) -> dict[str, int | None]:
-        """The reserved concurrency of each function, by function name; None: none is reserved."""
+        """The reserved concurrency by the name of the function; None if none is reserved."""
         return {
             function: self.ask("lambda:GetFunctionConcurrency", FunctionName=function).get(
                 "ReservedConcurrentExecutions"
@@ -336,7 +336,7 @@ class DeployedRuns(RunList):
         """Return the state of the last execution of a run; None if there was no execution."""
         return self._find_last_execution(run)[1]
 
-    @translating_errors("states:DescribeMapRun")
+    @translating_errors("states:DescribeMapRun")  # `itemCounts` may lack one of the counts
     def map_counts(self, run: str) -> dict[str, int]:
         """Return the counts of the last Map Run of a run, keyed by the fields of `RunProgress`."""
         number, state = self._find_last_execution(run)
@@ -348,7 +348,7 @@ class DeployedRuns(RunList):
         )
         if not maps:
             return {}
-        with translating_errors("states:ListMapRuns"):  # the response may lack the field
+        with translating_errors("states:ListMapRuns"):  # a Map Run may lack one of the fields
             latest = max(maps, key=lambda map_run: map_run["startDate"])["mapRunArn"]
         counts = self.ask("states:DescribeMapRun", "itemCounts", mapRunArn=latest)
         return {

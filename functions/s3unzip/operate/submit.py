@@ -380,7 +380,9 @@ def _assess_without_report(
 
 
 def _read_all_parts(runs: DeployedRuns, source: Location, last_part: Tail, calls: Calls) -> Tail:
-    """Return the tail of an archive with all its parts; `last_part` if a part cannot be read.
+    """Return the tail of an archive with all its parts, or `last_part` if a request fails.
+
+    If an earlier part is missing, the tail contains a refusal.
 
     Raises:
         NotFoundError: the archive was deleted after its last part was looked up.

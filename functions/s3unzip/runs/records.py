@@ -149,12 +149,12 @@ class RunRecords:
         """Write the summary of the plan, after all other records of the plan.
 
         Raises:
-            UsageError: the plan on record is for another archive whose run has the same id.
+            UsageError: the recorded plan is for another archive whose run has the same id.
         """
         data = encode(replace(plan, format=RECORDS_FORMAT))
         try:
             self.store.create(RUN, data)
-        except errors.ConflictError:  # a plan is already on record
+        except errors.ConflictError:  # a plan is already recorded
             recorded = None
             with suppress(errors.UnreadableRecordError, errors.NotFoundError):
                 recorded = self.read_plan().run

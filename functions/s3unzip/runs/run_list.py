@@ -181,7 +181,7 @@ class RunSnapshot(Struct, frozen=True):
 
     @property
     def progress(self) -> RunProgress:
-        """The progress of the run; its state and the counts of its Map Run are not on record."""
+        """The progress of the run as recorded, without the state and the counts of the Map Run."""
         plan = self.plan
         if plan is None:  # the run is still being planned
             return RunProgress(self.run)

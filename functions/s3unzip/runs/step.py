@@ -238,7 +238,7 @@ def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = (
         counts["bytes_read"] += report.bytes_read
         if report.stage is not Stage.SCAN:  # a scan only reads data that a slice extracts later
             counts.update(bytes_done=report.bytes_done, bytes_written=report.bytes_written)
-        # Instead of this outcome, the outcome that settling has recorded is counted.
+        # The outcome that settling has recorded is counted instead of this outcome.
         is_replaced = report.stage is not Stage.DONE and report.member in settled_members
         if gives_outcome(report.stage) and not is_replaced:
             counts.update(

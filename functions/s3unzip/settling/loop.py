@@ -127,7 +127,7 @@ def begin_run(
         report, is_first = write_report(
             plan, RunRecords.open(context.stores, plan.run, calls), began, renderer=context
         )
-        if archive.run is None:  # return the new refusal, even if a better report is on record
+        if archive.run is None:  # return the new refusal, even if a better report is recorded
             report = plan
         return StepResult(Next(plan.run, "done"), report, is_first=is_first)
     if planned is not None:
@@ -205,7 +205,7 @@ class RecordedRun(NamedTuple):
 
 
 def look_up_run(records: RunRecords) -> RecordedRun:
-    """Return what is on record about a run: its plan and its report."""
+    """Return the recorded plan and report of a run."""
     report = records.find_report()
     try:
         plan = records.find_plan()
@@ -342,7 +342,7 @@ def settle_failed(  # noqa: PLR0913 - all known facts
 ) -> tuple[Report, bool] | None:
     """Report a run whose execution failed or was stopped; return None if the run is unknown.
 
-    A FAILED report replaces an equally good report only if the report on record was finished before
+    A FAILED report replaces an equally good report only if the recorded report was finished before
     the execution began. `Report.finished` is the end of the execution.
 
     Args:
@@ -353,7 +353,7 @@ def settle_failed(  # noqa: PLR0913 - all known facts
         request, pin: values from the input of the execution; they are reported if there is no plan.
 
     Returns:
-        The report that is now on record, and whether it is the first report of the run.
+        The report that is now recorded, and whether it is the first report of the run.
     """
     calls = context.calls()
     records = RunRecords.open(context.stores, run, calls)
@@ -374,7 +374,7 @@ def settle_failed(  # noqa: PLR0913 - all known facts
             return None
         return recorded, False
     # This report replaces an equally good report that was finished by `outdated_until`. Verdicts
-    # other than FAILED follow from the records, so an equally good report on record is kept.
+    # other than FAILED follow from the records, so an equally good recorded report is kept.
     outdated_until = began if report.verdict is Verdict.FAILED else 0.0
     return write_report(replace(report, finished=ended), records, outdated_until, renderer=context)
 

@@ -19,12 +19,12 @@ The rules:
   the response to a successful write is lost, the writer finds its own report.
 - The page is written just before its report. If another writer stores its report first, the page is
   written again for that report.
-- A report that cannot be read is treated as missing. It is an error if the report on record is
+- A report that cannot be read is treated as missing. It is an error if the recorded report is
   about another archive.
 - If an archive is to be deleted or tagged after success, the first report says "pending". Then the
   archive is deleted or tagged, and the report is written again with the result. A failure does not
-  change the verdict. A resumed run or a repeated event repeats the action, unless the report on
-  record says that the action is done. All later reports keep this result.
+  change the verdict. A resumed run or a repeated event repeats the action, unless the recorded
+  report says that the action is done. All later reports keep this result.
 """
 
 import os
@@ -184,7 +184,7 @@ def _explain_missing(run: Run, results: Results, stop: Stop | None, missing: int
         return None
     if stop is not None:  # a run that must begin anew always has a stop
         return stop
-    if not (results.unfinished or results.waiting):  # all tasks on record have ended
+    if not (results.unfinished or results.waiting):  # all recorded tasks have ended
         return Stop(
             Verdict.FAILED,
             RECORD_UNREADABLE,
@@ -218,7 +218,7 @@ def write_report(
     renderer: Context | None = None,
     reopened: bool = False,
 ) -> tuple[Report, bool]:
-    """Write a report unless the report on record is better or newer.
+    """Write a report unless the recorded report is better or newer.
 
     Args:
         report: the report of the run that has ended.
@@ -230,7 +230,7 @@ def write_report(
         reopened: whether a user resumed the run to extract the failed members again.
 
     Returns:
-        The report that is now on record, and whether it is the first report of the run.
+        The report that is now recorded, and whether it is the first report of the run.
     """
     has_page = False
     for _ in range(MAX_TRIES):
@@ -277,11 +277,11 @@ def may_replace(
 
 
 def amend_report(report: Report, change: Callable[[Report], Report], records: RunRecords) -> Report:
-    """Change the report on record; return the changed report.
+    """Change the recorded report, and return the changed report.
 
     Args:
-        report: the report to change if the report on record cannot be read.
-        change: function that takes the report on record and returns the changed report.
+        report: the report to change if the recorded report cannot be read.
+        change: function that takes the recorded report and returns the changed report.
         records: the records of the run.
     """
     for _ in range(MAX_TRIES):

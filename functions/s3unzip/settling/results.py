@@ -170,7 +170,7 @@ def read_results(step: Step, plan: PlanSummary) -> Results:
     return results
 
 
-# The tasks of one member in each stage, with their outcomes if they are on record.
+# The tasks of one member in each stage, with their outcomes if these are recorded.
 _Stages = dict[Stage, list[tuple[Task, TaskOutcomes | None]]]
 
 

@@ -51,13 +51,13 @@ def test_a_result_begins_with_its_name() -> None:
         ("UPDATE_COMPLETE", OK, ""),
         ("DELETE_IN_PROGRESS", WARNING, "wait until CloudFormation ends"),
         ("UPDATE_ROLLBACK_COMPLETE", WARNING, "deploy again if make diff shows changes"),
-        ("ROLLBACK_COMPLETE", FAILURE, "fix the cause, deploy"),
+        ("ROLLBACK_COMPLETE", FAILURE, "fix the cause, and deploy again"),
         (
             "UPDATE_ROLLBACK_FAILED",
             FAILURE,
-            "aws cloudformation continue-update-rollback --stack-name s3unzip-dev, then deploy",
+            "aws cloudformation continue-update-rollback --stack-name s3unzip-dev, then",
         ),
-        ("DELETE_FAILED", FAILURE, "make destroy ENV=dev, then deploy"),
+        ("DELETE_FAILED", FAILURE, "make destroy ENV=dev, then deploy again"),
     ],
 )
 def test_the_status_of_the_stack_is_checked(
@@ -90,7 +90,7 @@ def test_the_deployed_version_is_checked(
         ((1_000, 1_000, {}), 800, OK, "800"),
         ((1_000, 1_000, {}), 950, WARNING, "leave too few executions"),
         ((10, 10, {}), 100, FAILURE, "lower runs.max_workers to 9,"),
-        ((1_000, 600, {"extract": 400}), 400, OK, "400 executions are reserved for extract"),
+        ((1_000, 600, {"extract": 400}), 400, OK, "can use 400 reserved executions"),
         (
             (1_000, 600, {"extract": 300}),
             400,

@@ -134,8 +134,8 @@ class Session:
     def _write_settings(self, kms_key: str | None) -> S3Config:
         """Return the settings that only a client for writing uses.
 
-        If the client sends checksums, the signature does not cover the body: S3 verifies the
-        CRC64NVME of the body, and hashing would use more CPU than the rest of a PUT.
+        If the client sends checksums, S3 verifies the CRC64NVME of the body. The signature does not
+        cover the body, because hashing the body would use more CPU than the rest of the PUT.
         """
         config: S3Config = {
             "unsigned_payload": self.sends_checksums,

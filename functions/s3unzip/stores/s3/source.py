@@ -51,9 +51,11 @@ NO_DATE = datetime.fromtimestamp(0, UTC)  # for a response without a date
 
 
 def needs_botocore(session: Session, key: str) -> bool:
-    """Return whether obstore is unusable in this process or for this key.
+    """Return whether botocore must request this key, instead of obstore.
 
-    `session.keys_for_botocore` contains the keys for which obstore could not read a response.
+    `session.keys_for_botocore` contains the keys for which obstore could not read a response. If
+    there are more than `MAX_KEYS_FOR_BOTOCORE`, botocore requests all keys. Then no more keys are
+    added, which bounds the memory.
     """
     if (
         session.is_forked()
