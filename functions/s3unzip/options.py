@@ -32,7 +32,7 @@ class HelpSection(StrEnum):
 class RunOption(NamedTuple):
     """The form, help and limits of an option; `read_options` adds what its field declares."""
 
-    form: str = ""  # names and value placeholder; empty: not an option of a command
+    form: str = ""  # names and value placeholder; empty if no command has the option
     help: str = ""
     section: HelpSection | None = None
     minimum: Any = 0  # smallest number accepted on the command line

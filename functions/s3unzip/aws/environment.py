@@ -317,8 +317,9 @@ def _read_routes(
 
     Values that a route leaves out come from `environment_defaults`.
     """
-    # `Variable.OPTIONS` refers to no secret, so the options of a route refer only to the secret of
-    # the route. If the route has no secret, `_policy` reads the secret of the environment.
+    # The secret of a route takes precedence over the secret of the environment. A route without a
+    # secret has options without a reference, because `Variable.OPTIONS` refers to no secret.
+    # Therefore, `_policy` reads the secret of the environment.
     environment_options = _read_json(variables, Variable.OPTIONS, Options) or Options()
     return tuple(
         RunDefaults(

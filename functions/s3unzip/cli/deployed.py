@@ -99,7 +99,10 @@ def _submit_named(arguments: Arguments, runs: DeployedRuns) -> int:
     else:
         explanation = ""  # with --dry-run, or if the user declined
         if not keys and submission.ended:
-            explanation = f": every archive already has a verdict: s3unzip runs{runs.env_options}"
+            explanation = (
+                ": every archive already has a verdict; to list the runs, use: "
+                f"s3unzip runs{runs.env_options}"
+            )
         elif not keys:
             explanation = f": no archive was found that {runs.environment} accepts"
         sys.stderr.write(f"nothing is queued{explanation}\n")

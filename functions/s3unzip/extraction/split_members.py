@@ -178,7 +178,8 @@ def _begin_slices(
     """
     row = data.row
     limits = data.run_step.destination.part_limits
-    # Each slice may round up its number of parts, so reserve one part for each task.
+    # There are at most `first_task.parts` slices. Each slice may round up the number of parts that
+    # it uploads, so reserve one part for each slice.
     reduced_limits = limits._replace(max_parts=limits.max_parts - first_task.parts)
     part_size = choose_part_size(sum(size for _, size in slices), min_part, reduced_limits)
     upload_id = begin_upload(data.run_step, row).upload_id
@@ -191,7 +192,7 @@ def _begin_slices(
     number = 1  # number of the first part of the slice
     for slice_number, (segments, size) in enumerate(slices):
         # As many parts as needed, but none below the store's minimum size.
-        parts = max(1, min(math.ceil(size / part_size), size // limits.min_bytes))
+        part_count = max(1, min(math.ceil(size / part_size), size // limits.min_bytes))
         tasks.append(
             replace(
                 first_task,
@@ -200,20 +201,21 @@ def _begin_slices(
                 span=(offset, offset + size),
                 size=size,
                 seconds=round(seconds_per_byte * size, 3),
-                part=slice_number,  # a part of the member; `Slice.parts` counts parts of the upload
+                # These two fields count slices; `Slice.parts` counts parts of the upload.
+                part=slice_number,
                 parts=len(slices),
                 slice=Slice(
                     upload_id=upload_id,
                     offset=offset,
                     first_number=number,
-                    parts=parts,
+                    parts=part_count,
                     data_start=data.data_range.start,
                     segments=tuple(segments),
                 ),
             )
         )
         offset += size
-        number += parts
+        number += part_count
     return sorted(tasks, key=lambda task: -task.size)
 
 

@@ -156,7 +156,7 @@ def _decide_members(
     is_linked = cache(partial(_is_linked, root=request.destination.key))
     for row in rows:
         outcome = outcomes.get(row.member.index)
-        # Any other outcome is a refusal because of `OnConflict.NEVER`, handled by the next branch.
+        # An outcome is UNCHANGED, or a refusal because of NEVER, which the second branch handles.
         if outcome is not None and outcome.status is Status.UNCHANGED:
             yield Decision(row.key, row.member.size, "unchanged")
         elif request.options.on_conflict is OnConflict.NEVER and (

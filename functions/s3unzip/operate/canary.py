@@ -107,8 +107,8 @@ class Canary:
         if self._request.options.marker and self._token not in self._template.prefix:
             return Answer(
                 WARNING,
-                "not tried: options.marker and the key template would replace a _SUCCESS object "
-                "that other archives share",
+                "not tried: with options.marker and this key template, the canary would replace a "
+                "_SUCCESS object that other archives share",
                 "put {archive_stem} into options.key_template, or pass --no-canary",
             )
         self._runs.ask(
@@ -146,7 +146,7 @@ class Canary:
                 WARNING,
                 f"its run ended in {took:.1f} s, but the options of the environment, such as "
                 "options.include, select none of its members",
-                "put an archive whose members these options select, and look at its run",
+                "upload an archive with members that these options select, then look at its run",
             )
         return self._compare_objects(report, took)
 

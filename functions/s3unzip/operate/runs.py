@@ -281,7 +281,7 @@ class DeployedRuns(RunList):
             for run in reversed(self._list_folders(f"{day}/"))
         )
         runs = {*running, *itertools.islice(recorded, limit)}
-        # An execution that a user named sorts last, because its name contains no time.
+        # If a user chose the name of an execution, the name contains no time, so the run is last.
         for run in sorted(runs, key=lambda run: (time_of_run(run), run), reverse=True)[:limit]:
             yield ListedRun(run, RUNNING if run in running else "", time_of_run(run))
 

@@ -65,8 +65,8 @@ class KeyTemplate(Struct, frozen=True):
     def folder_key(self, path: str) -> str | None:
         """Return the key of the folder `path`, without a trailing slash.
 
-        Returns None if keys are not built from whole paths (``{member}``), or if `strip` removes
-        the whole path.
+        Returns None if the template is not a prefix followed by ``{member}``, which stands for the
+        whole path. Also returns None if `strip` removes the whole path.
         """
         # The last part is the path without the folders that `strip` removes.
         parts = path.strip("/").split("/", self.strip)

@@ -111,8 +111,8 @@ def _member_tiles(report: Report) -> Iterator[Markup]:
     yield _tile(
         "Members extracted", figure(f"{report.extracted:,}"), note or f"of {report.members:,}"
     )
-    # Directories are not counted. But a failed member may be a directory, so without `max`, the
-    # share of failed members could exceed 100 %.
+    # Directories are not counted, but a failed member may be a directory. Without `max`, the share
+    # of failed members could exceed 100%.
     member_count = max(report.members - report.directories, report.failed + report.missing)
     # "Failed 0" next to members without an outcome would suggest that all is well.
     if not (report.failed or report.missing):

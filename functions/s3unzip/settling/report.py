@@ -325,8 +325,8 @@ def finish_source(rule: AfterSuccess | None, report: Report, context: Context) -
     """Delete or tag the archive if this is still to be done; return the new report.
 
     The archive is kept if the action of `rule` is not the action with which the run began. For
-    example, a run that was to tag its archive may have left out members: then the archive must not
-    be deleted, because only the archive contains these members.
+    example, a run that should only tag its archive may have left out members. Deleting the archive
+    would lose these members, because nothing else contains them.
     """
     pin = report.pin
     planned = report.after_success

@@ -52,8 +52,8 @@ _ARN = (
     r"(?s)arn:aws[a-z-]*:(?P<service>[a-z0-9-]+):(?P<region>[a-z0-9-]*):(?P<account>|[0-9]{12})"
     r":(?P<resource>.*)\Z"
 )
-# Text after the last colon of a host, unless it is a port. Messages do not show this text: it may
-# be the beginning of a password that contains a slash, which ends the host.
+# Text after the last colon of a host, unless it is a port. A slash in a password ends the host, so
+# this text may be the beginning of a password. Therefore, messages do not show this text.
 _NOT_A_PORT = r":(?![0-9]*\Z)[^]:@]*\Z"
 _ACCESS_POINT = r"(?s)accesspoint[:/](?P<name>[a-z0-9-]{3,50})(?:/(?P<key>.*))?\Z"
 

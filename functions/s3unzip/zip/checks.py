@@ -166,7 +166,7 @@ class Action(Enum):
 
 
 class Check(NamedTuple):
-    """A code, with the number of its check, the bytes that the check needs, and a sentence.
+    """A code, the number of its check, the bytes that the check needs, and a sentence about it.
 
     `default` is the normal effect of a finding, and `lenient` is its effect under a lenient policy.
     The two effects differ only for findings that some users might accept and others refuse.

@@ -209,8 +209,8 @@ def _find_eocd(archive: ArchiveBytes, window: bytes) -> Reads[int]:
     final_stops = [stop for stop in stops.values() if padding_at <= stop <= len(window)]
     if not final_stops:
         return (yield from _find_complete_eocd(archive, window, stops))
-    # Use the end record whose comment ends last. If this comment contains another end record, the
-    # archive is refused below.
+    # Use the record that ends last. A second record that ends at the same byte, and a record in the
+    # comment, are refused below. A record that begins and ends earlier is ignored.
     last_stop = max(final_stops)
     positions = [at for at, stop in stops.items() if stop == last_stop]
     offset = base + positions[0]
@@ -372,10 +372,10 @@ def _check_without_zip64(
 ) -> Reads[None]:
     """Refuse the end record at `at` if its values need ZIP64; there is no locator before it.
 
-    Also refuses a misplaced locator. A sentinel can be an actual value. A count can be exactly
-    65,535, because writers use ZIP64 only for higher counts; `central` checks the count after
-    reading the headers. The offset can be exactly 4 GiB - 1 if the directory begins at this offset,
-    modulo 2^32 (see `wrapped`).
+    Also refuses a misplaced locator. A sentinel that can be an actual value is accepted. A count of
+    65,535 is accepted, because writers use ZIP64 only for higher counts; `central` checks the count
+    after reading the headers. An offset of 4 GiB - 1 is accepted if the directory begins at this
+    offset, modulo 2^32 (see `wrapped`).
     """
     bytes_before = yield from archive.read(max(0, at - _LOCATOR_SEARCH), at)
     if ZIP64_LOCATOR_SIGNATURE in bytes_before:

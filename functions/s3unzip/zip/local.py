@@ -319,11 +319,12 @@ def _check_descriptor(member: Member, opened: OpenedMember, tail: Buffer) -> tup
 
 
 def _check_absence(member: Member, opened: OpenedMember, start: bytes) -> None:
-    """Refuse a member whose descriptor is wrong, and not only absent; the data precedes `start`.
+    """Accept a member without a descriptor; refuse a member with a wrong descriptor.
 
-    LibreOffice and some other writers announce a descriptor but do not write it. A descriptor can
-    be absent if the local header declares the content, because the descriptor would only repeat
-    these values. The next header must then begin where the data ends.
+    `start` contains the first bytes after the data. LibreOffice and some other writers announce a
+    descriptor but do not write it. A descriptor can be absent if the local header declares the
+    content, because the descriptor would only repeat these values. The next header must then begin
+    where the data ends.
     """
     data_stop = member.offset + opened.data_start + member.compressed_size
     ends_at_header = data_stop == member.stop or start.startswith(

@@ -58,7 +58,7 @@ def guess_size(low_bits: int, compressed: int) -> int:
 
 
 def find_long_members(table: HeaderTable, start: int) -> Reads[dict[int, int]]:
-    """Return how many wraps of 4 GiB the length of each long member lacks, by header number.
+    """Return how many times 4 GiB to add to the length of each long member, by header number.
 
     `table` contains at least one header, and the smallest possible offset of each header. The
     directory begins at `start`. The function first looks for the local headers before and after
@@ -149,8 +149,8 @@ def _find_wraps(table: HeaderTable, start: int, number: int, candidates: range) 
 def lengthen_members(table: HeaderTable, long_members: dict[int, int]) -> None:
     """Set the sizes of long members, and the offsets of the members after them.
 
-    `long_members` is the result of `find_long_members`: the number of wraps of 4 GiB by which each
-    long member exceeds its declared length, by header number.
+    `long_members` is the result of `find_long_members`. It maps the header number of each long
+    member to the number of times that 4 GiB must be added to the declared length.
     """
     shift = 0  # number of bytes by which the long members so far exceed their declared lengths
     for number in range(min(long_members, default=0), len(table.offsets)):

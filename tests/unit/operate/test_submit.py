@@ -163,7 +163,10 @@ def test_archives_that_have_a_verdict(shell: Shell, monkeypatch: pytest.MonkeyPa
     (made,) = check_lines("submit", ended.out)
     assert (made["ended"], ended.err) == (
         2,
-        "nothing is queued: every archive already has a verdict: s3unzip runs --env dev\n",
+        (
+            "nothing is queued: every archive already has a verdict; "
+            "to list the runs, use: s3unzip runs --env dev\n"
+        ),
     )
     monkeypatch.setattr("s3unzip.operate.submit.MAX_LOOKED_UP", 3)
     shell(BUCKET, "--yes").ends(0)

@@ -189,7 +189,7 @@ class ProfileKeys:
         if again:
             botocore_clients.refuse_mfa_code(session)
         # A credential process or a service may keep the chain waiting indefinitely, so a timer
-        # tells the user.
+        # tells the user about the wait.
         report = threading.Timer(
             SILENT_SECONDS, _log.warning, (WAITING, profile_name(self._profile) or "default")
         )

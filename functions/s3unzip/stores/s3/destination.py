@@ -314,7 +314,7 @@ class S3Destination(Destination):
             if is_unsupported(refusal) or refusal.status in {400, 405, 411}:
                 self._delete_each(keys)
                 return
-            # DeleteObjects requires the right s3:DeleteObject, which the error names.
+            # DeleteObjects requires s3:DeleteObject, so the error names this permission.
             raise self._session.explain_and_adapt(
                 error, Call("DeleteObject", self._bucket, keys[0])
             ) from None

@@ -277,7 +277,7 @@ def _match_xml(pattern: re.Pattern[str], text: str) -> str:
 def _read_botocore(error: Exception) -> ServerAnswer:
     from botocore import exceptions
 
-    # Any other exception is a `ResponseParserError`.
+    # Only a `ResponseParserError` belongs to neither of these classes.
     if not isinstance(error, exceptions.BotoCoreError | exceptions.ClientError):
         return ServerAnswer(None, code="", message=NOT_S3)
     if isinstance(error, exceptions.SSLError) and "certificate" in str(error):
@@ -397,7 +397,7 @@ def is_misplaced(answer: ServerAnswer) -> bool:
     return answer.code in _MISPLACED_CODES or answer.status in _MISPLACED_STATUSES
 
 
-def is_missing_right(answer: ServerAnswer) -> bool:
+def is_missing_permission(answer: ServerAnswer) -> bool:
     """Return whether an S3 permission seems to be missing, and not a KMS permission."""
     return answer.status == 403 and answer.code in DENIED and "kms" not in answer.message.lower()
 
@@ -459,8 +459,8 @@ def _advise(answer: ServerAnswer, call: Call) -> str:
             return advice
     if answer.status == 403 and answer.code in DENIED:
         return (
-            f"{_missing_right(answer, call)} may be missing in the role, the bucket policy or the "
-            "key policy"
+            f"{_missing_permission(answer, call)} may be missing in the role, the bucket policy "
+            "or the key policy"
         )
     if answer.status == 412 and call.pinned:
         return "the archive has been overwritten since it was planned"
@@ -483,7 +483,7 @@ def _advise_omitting_options(answer: ServerAnswer, call: Call) -> str:
     return f"this server does not implement the request with {' or '.join(options)}: leave it out"
 
 
-def _missing_right(answer: ServerAnswer, call: Call) -> str:
+def _missing_permission(answer: ServerAnswer, call: Call) -> str:
     """Return the beginning of "... may be missing": the permission that the call requires.
 
     If the response names a permission, return that permission. Without s3:ListBucket, S3 responds
@@ -493,10 +493,10 @@ def _missing_right(answer: ServerAnswer, call: Call) -> str:
     if denied is not None:
         return denied[1]
     if "kms" in answer.message.lower():
-        return "the key's kms: rights"
-    right = f"s3:{call.action}"
+        return "a kms: permission for the key"
+    permission = f"s3:{call.action}"
     if "x-amz-acl" in call.headers:
-        right += " or s3:PutObjectAcl"
+        permission += " or s3:PutObjectAcl"
     if call.action == "GetObject" and not call.pinned:  # a pinned object is known to exist
-        return f"{right}, or s3:ListBucket if there is no such key,"
-    return right
+        return f"{permission}, or s3:ListBucket if there is no such key,"
+    return permission

@@ -41,7 +41,7 @@ from s3unzip.stores.s3.errors import (
     Call,
     ServerAnswer,
     is_misplaced,
-    is_missing_right,
+    is_missing_permission,
     read_answer,
     s3_errors,
     translate_error,
@@ -315,7 +315,7 @@ class Session:
             self.keys_for_botocore.add(call.key)
         if answer.code in REFUSED_KEYS:
             return self._renew_keys(fault, answer.code)
-        if call.action == "GetObjectVersion" and is_missing_right(answer):
+        if call.action == "GetObjectVersion" and is_missing_permission(answer):
             self._version_denied.add(call.bucket)
             return errors.ServiceFaultError(str(fault))  # allows a retry, which names no version
         if is_misplaced(answer):
@@ -432,7 +432,7 @@ class Session:
     ) -> errors.StorageError | None:
         """Return an error about an endpoint that cannot be reached, or None if it may be reachable.
 
-        With a proxy, the result is None, because the proxy may be unreachable, not the endpoint.
+        With a proxy, the result is None, because the unreachable server may be the proxy.
 
         Args:
             subject: text with which the message begins: the request, or the bucket's location.
