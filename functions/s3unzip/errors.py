@@ -182,11 +182,11 @@ class ServiceFaultError(S3UnzipError):
     retryable = True
     trouble = ""  # tells a waiting user which URL does not answer or returns errors
     gave_up = False  # whether the call was retried until the time budget was spent
-    is_down = False  # whether the store has been silent for the whole time budget
+    is_down = False  # whether the store has been failing for longer than the time budget
     wait_seconds = 0.0  # time that the server asks the client to wait
 
     def as_given_up(self) -> ServiceFaultError:
-        """Return a copy of this fault for a call that is not sent: the time budget is spent."""
+        """Return a copy of this fault for a call that is not sent because the budget is spent."""
         fault = ServiceFaultError(str(self))
         fault.trouble = self.trouble
         fault.gave_up = True

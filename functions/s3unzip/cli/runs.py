@@ -544,7 +544,7 @@ def _follow(run: str, run_list: RunList, display: RunDisplay, arguments: Argumen
             task_counts = {}  # numbers of tasks that are waiting, running and lost
             if state == RUNNING:
                 task_counts = run_list.map_counts(run)
-            # Read last: after a fault of a later call, the snapshot's failures would not be shown.
+            # This call is the last: if a later call failed, the snapshot's failures would be lost.
             snapshot = read_snapshot(run_list.records(run), snapshot)
             read_at = now
         except ServiceFaultError as error:  # the next iteration tries again

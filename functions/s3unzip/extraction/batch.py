@@ -238,7 +238,7 @@ class PutPool:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._error: BaseException | None = None
-        self._threads: list[threading.Thread] = []  # those that have started
+        self._threads: list[threading.Thread] = []  # the threads that have started
         try:
             for number in range(threads):
                 thread = threading.Thread(target=self._work, name=f"put-{number}", daemon=True)

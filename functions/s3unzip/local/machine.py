@@ -397,7 +397,7 @@ def _settle_round(
     except ServiceFaultError as new_fault:
         if fault is not None:
             raise
-        # Settle again, once: this time the recorded stop ends the run with a report.
+        # Settle the round once more. The recorded stop then ends the run with a report.
         return _settle_round(state, records, context, new_fault)
 
 

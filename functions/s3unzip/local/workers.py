@@ -155,7 +155,7 @@ class Workers:
 
         Returns:
             The fault that ends the run, if any: a store is down or workers died too often
-            (`ending_fault`), a call was retried in vain (`deferred_fault`), or memory ran out.
+            (`ending_fault`), retries of a call failed (`deferred_fault`), or memory ran out.
 
         Raises:
             KeyboardInterrupt: Ctrl-C was pressed or the run was stopped; the workers have ended.
@@ -288,7 +288,7 @@ class _PendingTasks:
         self._deaths = 0  # number of consecutive worker deaths
         self._lock = threading.RLock()  # `note_end` calls `drop`
         self.ending_fault: ServiceFaultError | None = None  # ends the run immediately
-        # A call was retried in vain; this fault ends the run after this round.
+        # A call was retried without success; this fault ends the run after this round.
         self.deferred_fault: ServiceFaultError | None = None
         # Memory ran out; this fault ends the run after this round if no task of the round ended.
         self.memory_fault: ServiceFaultError | None = None

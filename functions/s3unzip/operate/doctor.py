@@ -295,7 +295,7 @@ def check_logs(runs: DeployedRuns) -> Answer:
             f"somebody has deleted {', '.join(deleted)}: log lines and metrics are lost, and the "
             "alarms on them stay silent",
             f"aws logs create-log-group --log-group-name {deleted[0]}; a new group keeps its lines "
-            "for ever, so limit it to logs.days with aws logs put-retention-policy",
+            "forever, so limit the group to logs.days with aws logs put-retention-policy",
         )
     return Answer(OK, "the log groups exist")
 

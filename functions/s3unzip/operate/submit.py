@@ -402,7 +402,7 @@ def _read_all_parts(runs: DeployedRuns, source: Location, last_part: Tail, calls
 
 
 def _assess_report(report: Report, unread: Unsettled) -> Unsettled | str | None:
-    """Return what is unsettled about an archive whose run has a report; None if nothing is.
+    """Return what is unsettled about an archive whose run has a report; None if it is settled.
 
     Returns `RUNNING` while a function may still delete or tag the archive.
 

@@ -382,7 +382,7 @@ def make_archive_test(location: Location, pin: Pin, destination: Location) -> Ca
 
 
 def advise_name(location: Location) -> str | None:
-    """If `location` cannot name an archive, return advice on which part to name; else None.
+    """Return advice on which part to name, or None if `location` can name an archive.
 
     For example, ``a.zip.002`` is a piece, ``a.z01`` is an earlier part of ``a.zip``, and ``a.zx01``
     is an earlier part of ``a.zipx``.

@@ -202,7 +202,7 @@ class Calls:
         self._final_fault = None
 
     def paced(self, kind: Kind, call: Callable[[], T]) -> T:
-        """Like `run`, but for the destination, with at most `pace.limit` concurrent calls."""
+        """Call the destination as `run` does, with at most `pace.limit` concurrent calls."""
 
         def call_unless_spent() -> T:
             # Other calls may have spent the budget while this call waited for `pace`.

@@ -213,7 +213,7 @@ def rename(old: str, old_folder: int, new: str, new_folder: int, *, if_absent: b
 
 
 def _rename_exclusively(old: str, old_folder: int, new: str, new_folder: int) -> None:
-    """Like `rename` with `if_absent`, for file systems without hard links.
+    """Rename as `rename` does with `if_absent`, on a file system without hard links.
 
     A few file systems (FUSE) do not support exclusive renames. On such a file system, this function
     checks that `new` is missing, then renames. If another program creates `new` between the check

@@ -195,7 +195,7 @@ class ObjectRunStore:
 
 
 class MemoryRunStore:
-    """Like `ObjectRunStore`, but the objects are in memory; threads may share a run store."""
+    """A run store with the interface of `ObjectRunStore`, in memory; threads may share it."""
 
     def __init__(self, objects: dict[str, bytes] | None = None) -> None:
         self.objects = {} if objects is None else objects  # objects by name
