@@ -79,11 +79,11 @@ class Context(Struct, frozen=True):
     policy: Policy = field(default_factory=Policy)
     tuning: Tuning = field(default_factory=Tuning)
     progress: Progress | None = None
-    platform: Platform | None = None  # None: the run has no estimate and no cost
-    environment: str = ""  # name of the deployed environment; empty: this machine
+    platform: Platform | None = None  # None if the run has no estimate and no cost
+    environment: str = ""  # name of the deployed environment; empty for this machine
     # How the stores are reached. These settings are recorded, and suggested commands contain them.
     connections: StoreConfig | None = None
-    max_cost: float | None = None  # maximum estimated cost of a run in dollars; None: no limit
+    max_cost: float | None = None  # maximum estimated cost of a run in dollars; None if unlimited
     faults: FaultBudget | None = None  # shared by all calls of the process; created if None
     pace: AimdLimiter | None = None  # shared by all calls to the destination; created if None
     archive_end: bytes = b""  # the last bytes of the run's archive, if they are in memory

@@ -253,7 +253,7 @@ class Options(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
             HelpSection.MEMBERS,
             in_file=False,
         ),
-    ] = ()  # exact names of members; empty: all members
+    ] = ()  # exact names of members; if empty, all members
     limit: Annotated[
         Count | None,
         RunOption(
@@ -287,7 +287,7 @@ class Options(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
             "Keep deflated members compressed, re-wrapped as gzip.",
             HelpSection.OBJECTS,
         ),
-    ] = None  # how to mark members that stay compressed; None: members are inflated
+    ] = None  # how to mark members that stay compressed; None if members are inflated
     trust_crc: Annotated[
         bool,
         RunOption(help="With as_gzip: do not inflate members to check them."),
@@ -405,7 +405,7 @@ class Route(Struct, frozen=True, omit_defaults=True):
 
     name: str
     destination_owner: str | None = None  # the account that must own the bucket of the destination
-    destination_kms_key: str | None = None  # None: the bucket's own encryption applies
+    destination_kms_key: str | None = None  # None if the bucket's own encryption applies
 
 
 class Request(Struct, frozen=True):
@@ -417,7 +417,7 @@ class Request(Struct, frozen=True):
     event_time: float | None = None  # time at which the archive was put, in Unix seconds
     after_success: AfterSuccess | None = None  # not part of the identity of the run
     again: str | None = None  # cause of a run that extracts the archive again, after a replacement
-    route: Route | None = None  # None: the archive matches no route of the environment
+    route: Route | None = None  # None if the archive matches no route of the environment
 
 
 class Run(Request, frozen=True, kw_only=True):
@@ -481,7 +481,7 @@ class Slice(Struct, frozen=True):
     first_number: int  # number of the first multipart part
     parts: int  # number of parts that the slice uploads
     data_start: int  # offset of the member's data in the archive
-    segments: tuple[int, ...] = ()  # numbers of the segments to inflate, in order; empty: a copy
+    segments: tuple[int, ...] = ()  # numbers of the segments to inflate, in order; empty for a copy
 
 
 class Task(Struct, frozen=True, omit_defaults=True):
@@ -772,7 +772,7 @@ class Report(Struct, frozen=True, omit_defaults=True):
     warnings: dict[str, int] = {}
     failures: tuple[Failure, ...] = ()  # the first failures, at most Tuning.failures_listed
     tasks: int = 0
-    workers: int = 0  # number of concurrent workers; 0: no worker performed a task
+    workers: int = 0  # number of concurrent workers; 0 if no worker performed a task
     tasks_failed: int = 0
     bytes_in: int = 0  # bytes read from the archive, for the directory and for the members
     bytes_out: int = 0  # bytes written to the destination
@@ -833,7 +833,7 @@ class NestedRun(Struct, frozen=True, omit_defaults=True):
     """The result of one nested archive: a line of ``nested.jsonl``."""
 
     key: str
-    run: str | None = None  # None: no run was started
+    run: str | None = None  # None if no run was started
     verdict: Verdict | None = None
     reason: str | None = None
     message: str | None = None
@@ -853,7 +853,7 @@ class ArchiveEnd(Struct, frozen=True, omit_defaults=True):
 
     source: str
     exit_code: int
-    report: Report | None = None  # None: the archive was not planned
+    report: Report | None = None  # None if the archive was not planned
     error: str | None = None  # why the archive has no report
     nested: tuple[NestedRun, ...] = ()  # results of the archive's nested archives
     warnings: tuple[str, ...] = ()  # warnings about globs that match no member

@@ -84,7 +84,7 @@ class ObjectProperties(Struct, frozen=True, omit_defaults=True):
             HelpSection.OBJECTS,
             known_values=STORAGE_CLASSES,
         ),
-    ] = None  # None: STANDARD
+    ] = None  # None means STANDARD
     cache_control: Annotated[
         str | None,
         RunOption(
@@ -121,7 +121,7 @@ class ObjectProperties(Struct, frozen=True, omit_defaults=True):
             HelpSection.OBJECTS,
             known_values=CANNED_ACLS,
         ),
-    ] = None  # a canned ACL; None: the bucket's default
+    ] = None  # a canned ACL; None means the bucket's default
 
     def check(self) -> None:
         """Raise `UsageError` if S3 would refuse the properties."""

@@ -43,7 +43,7 @@ class RunOption(NamedTuple):
     # Taken from the field that declares the option:
     field: str = ""
     kind: Any = None  # the type of its values, without None and annotations
-    default: Any = None  # None: the option can be unset
+    default: Any = None  # None if the option can be unset
 
     def __repr__(self) -> str:  # short, because `help` shows it in the signature of a class
         return f"RunOption({self.form!r})"

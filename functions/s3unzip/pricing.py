@@ -26,7 +26,7 @@ class Platform(Struct, frozen=True):
     bandwidth: float  # bandwidth of one worker in each direction
     total_bandwidth: float = math.inf  # bandwidth of all workers together in each direction
     upload_rate: float = math.inf  # rate of a single upload request
-    is_aws: bool = False  # False: the run is on one machine, where only S3 costs money
+    is_aws: bool = False  # if False, the run is on one machine, where only S3 costs money
     memory_gb: float = 0.0  # memory of a Lambda function
     priced_reads: bool = False  # whether the archive is in S3
     priced_writes: bool = False  # whether the destination is in S3

@@ -100,7 +100,7 @@ def choose_form(count: int, singular: str, plural: str) -> str:
 
 
 def show_share(part: float, whole: float) -> str:
-    """Return a share as a percentage with two digits, or with four if it is just below 100 %."""
+    """Return a share as a percentage with two digits, or with four if it is just below 100%."""
     percent = 100 * part / whole
     if 0 < percent < 0.1:
         return "under 0.1 %"

@@ -51,7 +51,7 @@ class ArchiveVersion(NamedTuple):
     """An archive and its version, which an execution processes."""
 
     source: Location
-    pin: Pin | None  # None: the version is not known
+    pin: Pin | None  # None if the version is not known
 
 
 def check_same_archive(

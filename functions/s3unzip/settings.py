@@ -48,12 +48,12 @@ class Variable(StrEnum):
     """Environment variables that the stack sets for its functions."""
 
     ENVIRONMENT = "S3UNZIP_ENVIRONMENT"  # name of the environment
-    STACK = "S3UNZIP_STACK"  # name of the stack, by which commands find the environment
+    STACK = "S3UNZIP_STACK"  # name of the stack; commands find the environment by this name
     WORK_BUCKET = "S3UNZIP_WORK_BUCKET"  # name of the work bucket
     WORK_PREFIX = "S3UNZIP_WORK_PREFIX"  # `work.prefix`
     DESTINATION = "S3UNZIP_DESTINATION"  # location of members: s3://bucket/prefix/
     DESTINATION_OWNER = "S3UNZIP_DESTINATION_OWNER"  # account id of the bucket's owner, or empty
-    DESTINATION_KMS_KEY = "S3UNZIP_DESTINATION_KMS_KEY"  # ARN of the key; empty: SSE-S3
+    DESTINATION_KMS_KEY = "S3UNZIP_DESTINATION_KMS_KEY"  # ARN of the key; empty for SSE-S3
     TRIGGER_BUCKET = "S3UNZIP_TRIGGER_BUCKET"  # name of the ingest bucket
     TRIGGER_PREFIX = "S3UNZIP_TRIGGER_PREFIX"  # `ingest.prefix`
     TRIGGER_SUFFIX = "S3UNZIP_TRIGGER_SUFFIX"  # `ingest.suffix`
@@ -139,7 +139,7 @@ class Tuning(Struct, frozen=True):
     rate_headroom: float = 2.5  # S3 raises the rate: plan for this multiple; 6 on one machine
     max_workers: int = 1_000  # maximum number of concurrent tasks of one run
     min_worker_seconds: float = 0.0  # estimated work that justifies a worker; 4 on one machine
-    max_few_tasks: int = 40  # a round with more tasks uses a Distributed Map; 0: every round does
+    max_few_tasks: int = 40  # a round with more tasks uses a Distributed Map; with 0, all rounds do
     # direct runs: limits for archives that are extracted by the function that receives the event
     max_direct_members: int = 2_500  # with 0, the state machine extracts every archive
     max_direct_bytes: int = 256 * MIB  # limit for the bytes read, and for the bytes written

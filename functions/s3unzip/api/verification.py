@@ -162,7 +162,7 @@ class _Expected(Struct, frozen=True, gc=False):
     key: str
     size: int = 0
     crc32: int | None = None  # None if the archive does not declare the CRC-32
-    is_selected: bool = True  # False: the object may be missing or have any content
+    is_selected: bool = True  # if False, the object may be missing or have any content
     is_wrapped: bool = False  # whether only the lower 32 bits of the size are known
 
 

@@ -96,7 +96,7 @@ class _GroupedCommand(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
         sections = {name: option.section for name, option in DECLARED.items()}
-        for section in (*HelpSection, None):  # None: options without a section
+        for section in (*HelpSection, None):  # None stands for options without a section
             records = [
                 option.get_help_record(ctx)
                 for option in options

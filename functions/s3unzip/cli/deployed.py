@@ -224,7 +224,7 @@ def _submit_missing(arguments: Arguments, runs: DeployedRuns) -> int:
         sys.stderr.write(f"{count:,} started: s3unzip runs{runs.env_options}\n")
     if arguments.json:
         print_json(missing)
-    return int(missing.started < len(missing.unsettled))  # 1: some archives remain
+    return int(missing.started < len(missing.unsettled))  # 1 if some archives remain
 
 
 def _print_missing(missing: MissingArchives, env_options: str) -> None:

@@ -173,7 +173,7 @@ def _member_row(member: ArchiveMember) -> str:
 
 
 def _saved_percent(size: int, compressed: int) -> str:
-    """Return the percentage of `size` that compression saved, or 0 % for data that grew."""
+    """Return the percentage of `size` that compression saved, or 0% for data that grew."""
     return f"{100 * max(0, size - compressed) // max(1, size):3}%"
 
 

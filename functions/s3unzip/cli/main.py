@@ -154,7 +154,7 @@ def _invoke(arguments: list[str]) -> int:
         PROGRAM.main(arguments, "s3unzip", COMPLETION)  # prints completions and exits
     try:
         with PROGRAM.make_context("s3unzip", arguments) as context:
-            return int(PROGRAM.invoke(context) or 0)  # None: only the help is printed
+            return int(PROGRAM.invoke(context) or 0)  # None if only the help was printed
     except click.exceptions.Exit as end:
         return end.exit_code
 

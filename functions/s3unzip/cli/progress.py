@@ -68,7 +68,7 @@ class Figures(NamedTuple):
 
     @property
     def percent(self) -> str:
-        """The share in percent, rounded down so that 100 % means complete; empty if unknown."""
+        """The share in percent, rounded down so that 100% means complete; empty if unknown."""
         if self.share is None:
             return ""
         return f"{math.floor(100 * self.share)}%"
@@ -103,7 +103,7 @@ class RunDisplay(Progress):
         self.note = ""  # the last line of the display, about tasks and retries
         self._trouble = ""  # the last message that `trouble` printed
         self._failures = 0  # number of failed members; only the first ones are printed
-        self._end_display: Callable[[], None] | None = None  # None: nothing is shown
+        self._end_display: Callable[[], None] | None = None  # None if nothing is shown
         self._ended = threading.Event()
 
     def __enter__(self) -> Self:

@@ -151,7 +151,7 @@ def _extract_one(request: Request, arguments: Arguments, stores: StoreConfig) ->
             check_safe_to_delete(request, stores.work, machine.context.stores)
             confirm_deletion = output.confirm_deletion
         report, nested = extract_one(machine, request, warn, confirm=confirm_deletion)
-    # 1: the archive is extracted, but extra objects are kept.
+    # The exit code is 1 if the archive is extracted, but extra objects are kept.
     return exit_code(report, nested) or int(bool(output.objection))
 
 

@@ -82,7 +82,7 @@ class Aborted(Struct, frozen=True):
     """The result of ``s3unzip abort``."""
 
     run: str
-    environment: str | None  # null: the run is on this machine
+    environment: str | None  # null if the run is on this machine
     stopped: bool  # whether the run was active
     uploads: int  # number of incomplete uploads that were dropped
 
@@ -125,7 +125,7 @@ def runs(arguments: Arguments) -> int:
     rows: list[tuple[str, ...]] = [RUN_COLUMNS]
     for recent in run_list.recent(arguments.max_runs):
         try:
-            listed = _list_run(recent, run_list)  # None: the run has no plan yet
+            listed = _list_run(recent, run_list)  # None if the run has no plan yet
         except UnreadableRecordError as error:  # a record is damaged or from another version
             warn(f"{run_list.work_location}runs/{recent.run}/: {error}")
             state = RUNNING if recent.state == RUNNING else "UNREADABLE"
@@ -539,7 +539,7 @@ def _follow(run: str, run_list: RunList, display: RunDisplay, arguments: Argumen
         now = time.monotonic()
         try:
             # The state is read before the report, so that a report found after the end is final.
-            state = run_list.state(run)  # None: the run has not begun, or is no longer known
+            state = run_list.state(run)  # None if the run has not begun, or is no longer known
             report = run_list.records(run).find_report()
             task_counts = {}  # numbers of tasks that are waiting, running and lost
             if state == RUNNING:

@@ -78,7 +78,7 @@ class StepResult(NamedTuple):
     next: Next
     report: Report | None = None  # the report of a run that has ended
     is_first: bool = True  # whether the run had no report before
-    is_own: bool = True  # False: another invocation of the intake function wrote the report
+    is_own: bool = True  # if False, another invocation of the intake function wrote the report
 
 
 class KnownArchive(Struct, frozen=True):

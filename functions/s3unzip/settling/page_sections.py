@@ -302,7 +302,7 @@ def _failed_members(report: Report, rows: list[Markup], environment_options: str
     if failures_count > len(rows):
         command = f"s3unzip show {report.run} --failures{environment_options}"
         note += f" The first {len(rows):,} of {failures_count:,}: {command} lists them all."
-    open_attribute = "open" if len(rows) <= MAX_UNFOLDED_FAILURES else ""  # "": no attribute
+    open_attribute = "open" if len(rows) <= MAX_UNFOLDED_FAILURES else ""  # "" adds no attribute
     return element(
         "details",
         {"open": open_attribute},

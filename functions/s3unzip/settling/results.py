@@ -165,7 +165,7 @@ def read_results(step: Step, plan: PlanSummary) -> Results:
     except UnreadableRecordError as damage:
         results = Results(step.context.tuning.failures_listed, stop=stop_for(damage))
         for _, recorded in step.records.effective_outcomes(step.records.recorded_task_ids()):
-            if recorded is not None:  # None: the record is damaged
+            if recorded is not None:  # None if the record is damaged
                 results.add_task(recorded)
     return results
 

@@ -297,7 +297,7 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
             HelpSection.STORES,
             variable="AWS_ENDPOINT_URL",
         ),
-    ] = None  # None: the server in AWS_ENDPOINT_URL if set, else AWS
+    ] = None  # None means the server in AWS_ENDPOINT_URL if set, else AWS
     region: Annotated[
         str | None,
         RunOption(
@@ -362,7 +362,7 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
         RunOption(
             "--kms-key ARN", "KMS key that encrypts what is written to S3.", HelpSection.STORES
         ),
-    ] = None  # None: default encryption of the bucket
+    ] = None  # None means the default encryption of the bucket
     other_hosts: bool = False  # follow redirects from a web server to other hosts
     connections: Annotated[int, Meta(ge=1)] = CONNECTIONS
     check_reachable: bool = False  # at startup, do not retry an unreachable server

@@ -87,7 +87,7 @@ class FaultBudget:
             kind: kind of the request.
             began: Unix time when the call began, or when the bytes arrived.
         """
-        self._latest_success[store, None] = began  # None: requests of any kind
+        self._latest_success[store, None] = began  # None stands for any kind of request
         self._latest_success[store, kind] = began
         if self._outages:  # usually there are none, and no lock is needed
             with self._lock:

@@ -365,7 +365,7 @@ def _open_cipher(
         return None
     if policy.password is None:
         member.fail("encrypted", "no password is given")
-    if member.cipher.version:  # 0: ZipCrypto
+    if member.cipher.version:  # 0 means ZipCrypto
         return _WinZipAes(member, member.cipher, policy.password)
     return _ZipCrypto(member, policy.password, opened)
 

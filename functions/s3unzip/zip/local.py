@@ -211,7 +211,7 @@ def _compare_names(member: Member, name: bytes, policy: Policy) -> Iterator[str]
 
 def _check_coding(member: Member, header: LocalHeader, extras: records.Extras) -> None:
     """Refuse a local header whose compression or encryption differs from that in the directory."""
-    is_aes = member.cipher is not None and member.cipher.version > 0  # 0: ZipCrypto
+    is_aes = member.cipher is not None and member.cipher.version > 0  # 0 means ZipCrypto
     has_aes_method = header.method == records.METHOD_AES
     differing_flags = (header.flags ^ member.flags) & records.ENCRYPTION_FLAGS
     # Without `FLAG_ENCRYPTED`, the other encryption flags have no meaning.

@@ -85,7 +85,7 @@ class Cipher(NamedTuple):
 
         ZipCrypto adds a header; WinZip AES adds a salt, a verifier and an authentication code.
         """
-        if not self.version:  # 0: ZipCrypto
+        if not self.version:  # 0 means ZipCrypto
             return 12
         return self.key_length // 2 + 2 + 10  # the salt is half as long as a key
 

@@ -119,7 +119,7 @@ class Session:
 
     def reader(self, bucket: str) -> S3Store:
         """Return the obstore client that reads `bucket`."""
-        key = (bucket, False, None)  # False: a client for reading
+        key = (bucket, False, None)  # False means that the client only reads
         return self._stores.get(key) or self._open_store(key)  # reading from a dict needs no lock
 
     def writer(self, bucket: str, kms_key: str | None) -> S3Store:
@@ -128,7 +128,7 @@ class Session:
         Args:
             kms_key: KMS key that encrypts objects. Defaults to the bucket's default encryption.
         """
-        key = (bucket, True, kms_key)  # True: writes
+        key = (bucket, True, kms_key)  # True means that the client writes
         return self._stores.get(key) or self._open_store(key)
 
     def _write_settings(self, kms_key: str | None) -> S3Config:
