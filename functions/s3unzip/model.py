@@ -523,7 +523,7 @@ class Next(Struct, frozen=True, omit_defaults=True):
 
     run: str
     next: Literal["few", "many", "done"]  # a round of few or many tasks, or the end of the run
-    round: int = 0  # number of the round, whose tasks are in rounds/NN.jsonl
+    round: int = 0  # number of the round; its tasks are in rounds/NN.jsonl
     tasks: tuple[Task, ...] = ()  # the tasks of the round, if there are few
     workers: int = 1  # number of concurrent tasks
     done: int = 0  # number of ended tasks plus members with an outcome, before this round

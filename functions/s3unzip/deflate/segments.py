@@ -135,7 +135,7 @@ _EMPTY_DYNAMIC_BLOCK = (
 def _lead_in(bit: int) -> tuple[int, int]:
     """Return the shortest sequence of empty blocks whose length in bits, modulo 8, equals `bit`.
 
-    Returns the sequence as an integer, whose lowest bit is the first bit, and the length in bits.
+    Returns the sequence as an integer, and the length in bits. The lowest bit is the first bit.
     """
     blocks = ""
     if bit % 2:

@@ -249,7 +249,7 @@ def open_content(
 def make_object(
     member: Member, data: memoryview, policy: Policy, opened: OpenedMember, options: Options
 ) -> Decoded:
-    """Return the object of a small member, whose compressed bytes are `data`.
+    """Return the object of a small member; `data` contains its compressed bytes.
 
     With `as_gzip`, the object is a gzip file, but the CRC-32 is still that of the content.
     """

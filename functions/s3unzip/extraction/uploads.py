@@ -206,7 +206,7 @@ def copy_sizes(size: int, preferred: int, limits: PartLimits) -> list[int]:
 
 
 def cut_evenly(size: int, parts: int) -> list[int]:
-    """Return the sizes of `parts` nearly equal parts, whose sum is `size`."""
+    """Return the sizes of `parts` nearly equal parts; the sum of the sizes is `size`."""
     return [size * (part + 1) // parts - size * part // parts for part in range(parts)]
 
 

@@ -178,7 +178,7 @@ def _scan(folder: str) -> list[os.DirEntry[str]]:
 
 
 def find_latest_time(home: Location, run: str) -> float | None:
-    """Return the time in the id of the latest run whose id equals `run` in all but the time.
+    """Return the time of the latest run with an id that differs from `run` at most in the time.
 
     The time is in Unix seconds. Returns None if there is no such run.
     """
@@ -221,7 +221,7 @@ class OpenUploads(UploadNotes):
         return owner != run and is_at_work(self._home, owner)
 
     def _path_of(self, upload_id: str) -> Path:
-        """Return the path of an upload's file, whose name is a hash: ids can be too long."""
+        """Return the path of an upload's file. The name is a hash, because ids can be too long."""
         return Path(self._home, "uploads", hashlib.sha256(upload_id.encode()).hexdigest()[:32])
 
 

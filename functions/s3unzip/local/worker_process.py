@@ -67,9 +67,9 @@ class WorkerProcess:
     def __init__(self, open_context: OpenContext) -> None:
         self._open_context = open_context
         self._process: subprocess.Popen[bytes] | None = None
-        # This process's end of the lifeline, to which nothing is written; -1 if there is no
-        # lifeline. This end is closed at the latest when this process ends. The worker then
-        # receives a signal that ends the worker.
+        # This process's end of the lifeline; -1 if there is no lifeline. Nothing is written to this
+        # end, which is closed at the latest when this process ends. The worker then receives a
+        # signal that ends the worker.
         self._lifeline = -1
 
     def do_attempt(self, run: Run, task: Task, take: Callable[[TaskMessage], object]) -> AttemptEnd:

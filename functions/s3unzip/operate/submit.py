@@ -144,7 +144,7 @@ def _list_named(name: str, runs: DeployedRuns) -> dict[str, int]:
 
 
 def find_ended(runs: DeployedRuns, keys: Sequence[str]) -> list[str]:
-    """Return the keys of archives with a final verdict, for which an event would start no run.
+    """Return the keys of archives with a final verdict; an event would start no run for them.
 
     Sends a HEAD and a GET for each archive. If there are more than `MAX_LOOKED_UP` archives, none
     is looked up, and the result is empty. An archive that cannot be looked up is left out, because

@@ -128,7 +128,7 @@ class TaskAttempt(Step):
         self._shown_counts = count_progress([earlier.report])
         self._earlier = earlier.report
         self.first_object_time = earlier.report.first_object
-        if self.task.kind is TaskKind.BATCH:  # other tasks read their member again, and warn again
+        if self.task.kind is TaskKind.BATCH:  # other tasks add the same warnings again
             self.warnings.update(earlier.report.warnings)
 
     def count_member_bytes(self, size: int) -> None:

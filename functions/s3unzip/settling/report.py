@@ -77,9 +77,10 @@ OVERTAKEN = f"{{}}: other writers replaced its report before each of {MAX_TRIES}
 
 
 def find_runs(source: Location, stores: Stores, calls: Calls, second: int) -> list[str]:
-    """Return the recorded runs of archives put at `second` whose stems begin with that of `source`.
+    """Return the recorded runs that may belong to `source`; their archives were put at `second`.
 
-    Such a stem may be longer than that of `source`, so the caller must compare the archives.
+    The stem of such a run may be longer than that of `source`, so the caller must compare the
+    archives.
 
     Args:
         source: the location of an archive.

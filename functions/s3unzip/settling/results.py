@@ -366,8 +366,8 @@ def read_results_to_resume(step: Step, plan: PlanSummary) -> Results:
 def _find_missing_uploads(step: Step, results: Results) -> dict[str, int]:
     """Return the index of the member for each upload that is missing although slices remain.
 
-    Uploads whose slices have all ended are not looked up here: they may be complete, which
-    `finish_member` checks.
+    If all slices of an upload have ended, the upload may be complete. Such an upload is not looked
+    up here, because `finish_member` checks it.
     """
     needed = {
         task.slice.upload_id: task.rows for task in results.unfinished if task.slice is not None

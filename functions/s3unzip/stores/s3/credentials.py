@@ -2,8 +2,8 @@
 
 * The keys of a profile are looked up only once, because the user may have to type a code, and
   a credential process of the profile may be slow. All sessions for the profile share the keys.
-* Keys in variables or in a plain profile are read without botocore. All other keys come from
-  botocore's chain, for which botocore is imported.
+* Keys in variables or in a plain profile are read without botocore. For all other keys, botocore is
+  imported, because they come from botocore's chain.
 * A worker process requests keys from the main process, through the pipe that delivers its tasks
   (`local.workers`). Keys exist only in the memory of the processes and in the pipe: keys are
   never written to a file, an argument, an environment variable or a log.

@@ -382,7 +382,7 @@ def _is_wrong_setting(error: Exception) -> bool:
         return False
     from botocore import exceptions
 
-    # The network or the server causes these exceptions. A wrong setting causes any other exception.
+    # The network or the server causes these exceptions. Wrong settings cause the others.
     faults = (
         exceptions.ConnectionError,
         exceptions.FlexibleChecksumError,
