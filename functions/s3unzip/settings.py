@@ -182,7 +182,7 @@ MIN_VALUES = {  # zero is also allowed for the settings in `MAY_BE_ZERO`
 MAX_VALUES = {
     **dict.fromkeys(MIN_VALUES, 10**15),
     # An inline Map processes at most 40 items concurrently. All events of these items are in
-    # the history of the execution, whose length is limited.
+    # the history of the execution, and the length of the history is limited.
     "max_few_tasks": 40,
     # A part can contain at most 5 GiB (see the page above).
     "part_bytes": 5 * GIB,

@@ -139,7 +139,7 @@ def check_events(runs: DeployedRuns) -> Answer:
     if topic is not None:
         return _check_topic(runs, topic)
     bucket = runs.outputs["IngestBucket"]
-    # If events are enabled, the response has this field, which is empty.
+    # If events are enabled, the response has this field, with an empty value.
     if "EventBridgeConfiguration" not in runs.ask(
         "s3:GetBucketNotificationConfiguration", Bucket=bucket
     ):

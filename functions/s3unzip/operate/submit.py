@@ -439,7 +439,7 @@ def _send_batch(client: Any, queue: str, messages: Sequence[dict[str, str]]) -> 
             return
         ids = {refusal["Id"] for refusal in refused}
         messages = [message for message in messages if message["Id"] in ids]
-        # If the sender is at fault, the reason is more helpful than the other reasons.
+        # If the sender is at fault for a refusal, the message gives the reason for that refusal.
         worst_refusal = max(refused, key=lambda refusal: bool(refusal["SenderFault"]))
         if worst_refusal["SenderFault"]:  # sending again would not help, so the call fails
             break

@@ -128,8 +128,8 @@ def report_planned(plan: PlanSummary, stop: Stop, context: Context, calls: Calls
     step = Step(plan.run, context, calls)
     results = read_results(step, plan)
     cause = results.stop or step.records.find_stop() or stop
-    # The requests of settling and the number of rounds are in the state of the execution, which is
-    # lost, so the report contains 0 for both.
+    # The state of the execution is lost, so the report contains 0 for the requests of settling and
+    # for the number of rounds.
     return make_report(step, plan, results, cause, requests=Requests(), rounds=0)
 
 
@@ -302,7 +302,7 @@ def _plan_source_action(run: Run, report: Report) -> SourceResult | None:
     if run.pin.parts:
         obstacle = f"it is split into {len(run.pin.parts)} files: delete, move or tag them yourself"
     elif report.members > report.directories and report.extracted + report.unchanged == 0:
-        # An archive that contains only folders has no member to extract, which is not an obstacle.
+        # This is no obstacle if the archive contains only folders: no member has to be extracted.
         obstacle = "none of its members was extracted"
     elif rule.action is SourceAction.DELETE and report.excluded:
         # A lenient run leaves out all but the last of the members that have the same key.

@@ -382,7 +382,7 @@ def _is_wrong_setting(error: Exception) -> bool:
         return False
     from botocore import exceptions
 
-    # The network or the server causes these exceptions. Wrong settings cause the others.
+    # The network or the server causes these exceptions. A wrong setting causes the others.
     faults = (
         exceptions.ConnectionError,
         exceptions.FlexibleChecksumError,
@@ -464,8 +464,8 @@ def _advise(answer: ServerAnswer, call: Call) -> str:
         )
     if answer.status == 412 and call.pinned:
         return "the archive has been overwritten since it was planned"
-    # The advice by status is for responses without a code. The advice for 400 is not for S3, whose
-    # response to a HEAD contains a request id, but no code.
+    # The advice by status is for responses without a code. The advice for 400 is not for S3:
+    # the response of S3 to a HEAD contains a request id, but no code.
     if answer.code or (answer.status == 400 and answer.request_id):
         return ""
     return _STATUS_ADVICE.get(answer.status, "")
