@@ -36,8 +36,8 @@ def run_program() -> None:
         gc.set_threshold(50_000)
         # Use one thread of tokio, the runtime of obstore, for all requests; the default is one per
         # processor. A second thread does not help, because Python's global interpreter lock limits
-        # the process. With two threads, each request wakes more threads: extracting 20,000 small
-        # members caused one third more switches between threads. Worker processes inherit the
+        # the process. With two threads instead of one, extracting 20,000 small members took a third
+        # more switches between threads. Worker processes inherit the
         # variable.
         os.environ.setdefault("TOKIO_WORKER_THREADS", "1")
         from s3unzip.cli.terminal import repair_streams

@@ -1,4 +1,4 @@
-"""The finding of a check, and the tree of all errors that s3unzip raises deliberately.
+"""The result of a check (`Finding`), and all errors that s3unzip raises deliberately.
 
 ::
 

@@ -53,7 +53,7 @@ PRICES_S3_WRITE = {
     "DEEP_ARCHIVE": 0.05 / 1_000,
     "REDUCED_REDUNDANCY": 0.005 / 1_000,
 }
-# Parts of objects in these classes are billed as STANDARD; only Complete costs the price above:
+# Parts of objects in these classes are billed as STANDARD; only Complete has the price above:
 # https://docs.aws.amazon.com/AmazonS3/latest/userguide/mpuoverview.html ("and pricing")
 PARTS_AS_STANDARD = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 

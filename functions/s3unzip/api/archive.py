@@ -482,7 +482,7 @@ class Archive(Mapping[str, ArchiveMember]):
         self._index.warnings.update(close_member(member, opened, descriptor))
 
     def _reader(self, member: Member) -> Callable[[ByteRange], bytes]:
-        """Return a function that reads ranges of a member. Read a small member as a whole first."""
+        """Return a function that reads ranges of a member; first, read all of a small member."""
         whole = ByteRange(member.offset, member.stop)
         # Each member has its own `Calls`, because a `Calls` with a spent budget never retries.
         read = partial(self._context.calls().read, self._pinned)

@@ -399,7 +399,7 @@ def _read_field(name: str, value: bytes, field: str) -> bytes:
     """Return one field of the secret `name`, whose value is a JSON object."""
     text = None
     with suppress(ValueError):  # an error message would contain the secret
-        # Files of Windows begin with a byte order mark, which msgspec does not decode.
+        # Files from Windows may begin with a byte order mark, which msgspec does not decode.
         text = msgspec.convert(json.loads(value), dict[str, Any]).get(field)
     if not isinstance(text, str):
         raise errors.UsageError(f"secret {name} is not a JSON object with a text field {field!r}")

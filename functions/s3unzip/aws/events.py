@@ -128,7 +128,7 @@ class ArchivePut(NamedTuple):
 
 
 def read_puts(body: str, config: LambdaConfig) -> tuple[list[ArchivePut], list[Exception]]:
-    """Return the archive events in the body of a queue message, and the faults of the body.
+    """Return the archive events in the body of a queue message, and the faults in it.
 
     Archives that no trigger covers, or that wait for the result of their scan, are left out. Other
     S3 events, such as deletions, are ignored. A fault is a message or a record that is not an

@@ -138,8 +138,8 @@ def _handle_put(
 ) -> None:
     """Extract the current version, or start its run; finish what earlier attempts left undone.
 
-    Earlier attempts may have begun to extract an older version, which is gone: `end_run` is
-    repeated for the runs of that version. If none of these runs has a report, the current version
+    Earlier attempts may have begun to extract an older version that is gone, so `end_run` is called
+    again for the runs of that version. If none of these runs has a report, the current version
     is extracted again, because the older version might have overwritten its members.
 
     Args:

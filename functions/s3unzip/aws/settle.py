@@ -155,7 +155,7 @@ def _find_start(config: LambdaConfig, detail: dict[str, Any], ended: float) -> f
 
 
 def _explain(detail: dict[str, Any]) -> Stop:
-    """Return why an execution ended, as the event about its end says.
+    """Return why an execution ended, from the `detail` of the event about it.
 
     An aborted execution counts as stopped by a user.
     """

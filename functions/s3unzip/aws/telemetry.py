@@ -1,6 +1,6 @@
 """Logs and metrics with Powertools, and the keys for finding the log lines and traces of a run.
 
-Metrics have the dimensions service and environment. The archive and the run are metadata of the
+Metrics have the dimensions `service` and `environment`. The archive and the run are metadata of the
 log lines. Metadata can be searched, but are not dimensions. Names and units come from
 `s3unzip.settings`, as in the dashboard and the alarms of `infra`.
 """

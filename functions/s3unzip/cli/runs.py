@@ -56,7 +56,7 @@ RUN_COLUMNS = (
     "SOURCE -> DESTINATION",
 )
 LATEST = {"metavar": "[RUN]", "required": False, "default": "latest"}
-# Options that exclude each other: if one is given, the other is not recalled.
+# Mutually exclusive options: if one is given, the recorded value of the other is not used.
 EXCLUSIVE = {"unsigned": "request_payer", "request_payer": "unsigned"}
 SUCCEEDED = "SUCCEEDED"  # state of an execution that wrote the report
 REPORT_SECONDS = 90.0  # maximum time until the report of a failed execution is written

@@ -304,7 +304,7 @@ def check_alarms(runs: DeployedRuns) -> Answer:
     """Check that each alarm of the stack exists, has an action, and is not in the state ALARM."""
     alarms = _read_alarms(runs)
     deleted = {*runs.resource_names(ALARM)} - {alarm["AlarmName"] for alarm in alarms}
-    # Look for alarms in ALARM first: if an alarm has no action, nobody was notified.
+    # First look for alarms in the state ALARM: if such an alarm has no action, nobody was notified.
     ringing = [alarm["AlarmName"] for alarm in alarms if alarm.get("StateValue") == "ALARM"]
     if ringing:
         return Answer(

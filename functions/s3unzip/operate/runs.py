@@ -255,7 +255,8 @@ class DeployedRuns(RunList):
     def recent(self, limit: int) -> Iterator[ListedRun]:
         """Yield runs, latest archive first; a run in progress may have no record yet.
 
-        The start time is when the archive was put. The state is empty unless the run is running.
+        The start time is when the archive was put. The state is empty unless an execution is
+        running.
         """
         with translating_errors("states:ListExecutions"):
             running = {

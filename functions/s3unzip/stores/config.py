@@ -311,8 +311,8 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
         str | None,
         RunOption("--profile TEXT", "Profile of ~/.aws/config.", HelpSection.STORES),
     ] = None
-    # The bucket name is in the path or in the host name ("virtual"). Without a value here and in
-    # AWS's configuration file, boto3's rule applies: virtual for AWS, path for other servers.
+    # The bucket name is in the path or in the host name ("virtual"). If neither this field nor
+    # AWS's configuration file has a value, boto3's rule applies: virtual for AWS, otherwise path.
     addressing_style: Annotated[
         Annotated[str, Meta(pattern="^(path|virtual|auto)?$")] | None,
         RunOption(

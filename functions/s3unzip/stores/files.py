@@ -1,4 +1,4 @@
-"""Messages for system errors, and sources that read archives from files or open readers."""
+"""Messages for system errors, and sources for archives in files and in open readers."""
 
 import errno
 import itertools

@@ -314,7 +314,7 @@ class DirectoryReader:
         self._warnings[code] += 1
 
     def _correct_offset(self, sizes: Sizes) -> None:
-        """Set `_offset` if declared offsets are relative to a disk, or are modulo 4 GiB."""
+        """Set `_offset` if offsets are declared relative to a disk or modulo 4 GiB."""
         # If offsets are modulo 4 GiB, a member begins at the first matching offset after the end of
         # the preceding member.
         if self._location.is_wrapped and self._table.stops:
@@ -520,7 +520,7 @@ class DirectoryReader:
         return Members(self._table, numbers, self._table.member)
 
     def _unwrap(self) -> Reads[None]:
-        """Set the smallest plausible sizes of members of 4 GiB or more; shift all later offsets."""
+        """Give each member of 4 GiB or more its smallest plausible sizes; shift later offsets."""
         table = self._table
         limit = self._policy.limits.member_size
         long_members = yield from wrapped.find_long_members(table, self._location.start)

@@ -270,7 +270,7 @@ class Index(Struct, frozen=True):
 
     `members` contains the members that can be read, in the order of their offsets. `selected`
     contains the members to extract. `failures` contains the selected members that fail before their
-    data is read, with the reasons, in directory order. A name that cannot be a key is cut.
+    data is read, with the reasons, in directory order. A name that cannot be a key is shortened.
     `first` is the offset of the first local header, or of the directory if there are no local
     headers. `warnings` contains the number of warnings for each code. A member that `is_wrapped`
     can exceed its declared size by up to `inflation` bytes for each compressed byte.

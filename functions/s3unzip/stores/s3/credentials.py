@@ -65,8 +65,8 @@ class ProfileKeys:
     """The keys of a profile. Threads and sessions may share this object.
 
     Args:
-        profile: name of the profile. None stands for ``AWS_PROFILE``, or the variables and files in
-            botocore's chain.
+        profile: name of the profile. None means the profile in ``AWS_PROFILE`` or, without one, the
+            variables and files in botocore's chain.
         ask_main_process: function that requests keys from the main process. None in the main
             process itself.
     """
