@@ -26,12 +26,16 @@ class Platform(Struct, frozen=True):
     bandwidth: float  # bandwidth of one worker in each direction
     total_bandwidth: float = math.inf  # bandwidth of all workers together in each direction
     upload_rate: float = math.inf  # rate of a single upload request
-    is_aws: bool = False  # if False, the run is on one machine, where only S3 costs money
     memory_gb: float = 0.0  # memory of a Lambda function
     priced_reads: bool = False  # whether the archive is in S3
     priced_writes: bool = False  # whether the destination is in S3
     direct: bool = False  # whether the function that receives the event extracts the archive itself
     processor: float = 1.0  # share of a core that each worker has
+
+    @property
+    def is_aws(self) -> bool:
+        """Whether the run is on AWS. On one machine, only S3 costs money."""
+        return self.name == "aws"
 
 
 def aws(
@@ -44,7 +48,6 @@ def aws(
         latency=rates.S3_LATENCY,
         bandwidth=rates.LAMBDA_BANDWIDTH,
         upload_rate=rates.S3_REQUEST_UPLOAD,
-        is_aws=True,
         memory_gb=memory_mb / 1024,
         priced_reads=True,
         priced_writes=True,

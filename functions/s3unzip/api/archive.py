@@ -260,15 +260,18 @@ class Archive(Mapping[str, ArchiveMember]):
         if isinstance(self._source, ReaderSource):
             raise TypeError(f"{self!r} cannot be pickled: it reads an open file of this process")
         policy = self._context.policy
-        return partial(
-            Archive,
-            self._source,
-            self._options,
-            password=policy.password,
-            limits=policy.limits,
-            stores=self._stores,
-            pin=self.pin,
-        ), ()
+        return (
+            partial(
+                Archive,
+                self._source,
+                self._options,
+                password=policy.password,
+                limits=policy.limits,
+                stores=self._stores,
+                pin=self.pin,
+            ),
+            (),
+        )
 
     def __len__(self) -> int:
         """Return the number of selected members, including refused ones but not directories."""

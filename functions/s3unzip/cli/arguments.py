@@ -166,7 +166,8 @@ class Arguments(Struct, frozen=True):
         int,
         RunOption(
             "--at-once N",
-            "Maximum number of concurrent HEAD requests, or of GET requests with --deep.",
+            "Maximum number of concurrent HEAD requests, or of GET requests with --deep; at "
+            "most a third of the open files allowed.",
         ),
     ] = 128
     objects: Annotated[

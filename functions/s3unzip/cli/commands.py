@@ -117,8 +117,8 @@ def command(
         changes: click settings for individual parameters, which replace the declared settings.
     """
 
-    def make(function: Callable[[Arguments], int]) -> click.Command:
-        def start(**values: Any) -> int:
+    def decorate(function: Callable[[Arguments], int]) -> click.Command:
+        def run_command(**values: Any) -> int:
             # The options of a run are not fields of `Arguments`; they are read from `values`.
             own_names = values.keys() & set(Arguments.__struct_fields__)
             arguments = Arguments(values, **{name: values[name] for name in own_names})
@@ -131,12 +131,12 @@ def command(
                 _make_parameter(name, changes.get(name, {}))
                 for name in f"{parameters} verbose".split()
             ],
-            callback=start,
+            callback=run_command,
             help=function.__doc__,
             context_settings={"help_option_names": ["-h", "--help"]},
         )
 
-    return make
+    return decorate
 
 
 def _make_parameter(name: str, changes: dict[str, Any]) -> click.Parameter:

@@ -288,6 +288,7 @@ class S3Source(Source):
         """Delete the version, or do nothing if it no longer exists."""
         version, request = _version_request(location, pin)
         message = f"{location}: a newer archive has replaced it"
+        action = "DeleteObjectVersion"
         if version is None:  # only the ETag identifies the archive
             if not pin.has_strong_etag:
                 raise errors.StorageError(
@@ -302,24 +303,19 @@ class S3Source(Source):
                 return
             if current.pin.etag != pin.etag:
                 raise errors.SourceChangedError(message)
+            action = "DeleteObject"
             if self._session.accepts_if_match:
                 request["IfMatch"] = pin.etag
-        # The permission is s3:DeleteObject or s3:DeleteObjectVersion.
-        call = Call(
-            get_action(version).replace("Get", "Delete"),
-            location.bucket,
-            location.key,
-            conditional=True,
-        )
+        call = Call(action, location.bucket, location.key, conditional=True)
         try:
-            try:
-                self._session.client("control").delete_object(**request)
-            except s3_errors() as error:
-                raise self._explain_refusal(error, call, location, pin) from None
-        except errors.NotFoundError:  # another attempt may have deleted the archive
-            return
-        except errors.ConflictError as refusal:
-            raise errors.SourceChangedError(message) from refusal
+            self._session.client("control").delete_object(**request)
+        except s3_errors() as error:
+            refusal = self._explain_refusal(error, call, location, pin)
+            if isinstance(refusal, errors.ConflictError):
+                refusal = errors.SourceChangedError(message)
+            # If the archive no longer exists, another attempt may have deleted it.
+            if not isinstance(refusal, errors.NotFoundError):
+                raise refusal from None
 
     def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:
         """Add `tags` to the existing tags of the version."""
