@@ -557,7 +557,8 @@ def test_a_deployment_starts_functions_that_were_stopped(
         }
         for name, reserved in {"free": {}, "kept": {"ReservedConcurrentExecutions": 5}}.items()
     }
-    template = {"Description": OWN, "Resources": resources}
+    outputs = {"WorkBucket": {"Value": "halted-work"}}
+    template = {"Description": OWN, "Resources": resources, "Outputs": outputs}
     cloudformation = account.client("cloudformation")
 
     def run_cdk(*_: object) -> int:
@@ -583,6 +584,10 @@ def test_a_deployment_starts_functions_that_were_stopped(
         client.get_function_concurrency(FunctionName=name).get("ReservedConcurrentExecutions")
         for name in resources
     ] == [None, 5]
+    # The records of another environment may not be in the same place.
+    account.client("s3").create_bucket(Bucket="halted-work")
+    with pytest.raises(RefusedError, match="those of the stack halted"):
+        deployment.deploy(make_arguments(**{"work.existing": "halted-work"}))
 
 
 def make_machine_of(states: Any, state: dict[str, Any]) -> str:
